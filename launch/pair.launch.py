@@ -2,9 +2,9 @@
 
 ros2 launch rgaps pair.launch.py
 
-streams the example pictures to eight subscribers on the other host, which compare each message with its file and lose none; the launch
-ends after `count` messages with the sums in its last line and the exit status 0 if all came whole. Nothing is left of it then, nor after
-a kill -9 of it: `rgaps two-hosts` makes both hosts, and takes them away when nobody holds its input.
+streams the example pictures to eight subscribers on the other host, which compare each message with its file and lose none. The launch ends after
+`count` messages with the totals in its last line, and with exit status 0 if all arrived intact. Nothing is left behind, even after a kill -9 of the
+launch: `rgaps two-hosts` makes both hosts, and removes them when its input is closed.
 """
 
 import json
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS,  # noqa: E402
                          argument, program, setup)
 
-# What is otherwise here than in the files for one host: nothing is lost, however slow the machine is.
+# Differs from the files for one host: no message is lost, however slow the machine is.
 PAIR_ARGUMENTS = [
     argument('input', str(EXAMPLE_DATA), 'A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.'),
     argument('subscribers', '8', 'Subscribers of each topic, one or more.'),
@@ -44,7 +44,7 @@ def pair(settings, report):
     text = bytearray()
 
     def start(event):
-        """The one line that says what makes a process one of a host, in one piece or several."""
+        """Reads the line that says how to run a process on a host. The output may arrive in pieces."""
         if text.endswith(b'\n'):
             return None
         text.extend(event.text)
@@ -56,7 +56,7 @@ def pair(settings, report):
         return [*publish.run(publish.publishers), *subscribe.run(subscribe.subscribers)]
 
     def end(event, context):
-        """The hosts go last, unless something is wrong."""
+        """Ends the hosts last, unless an error occurred."""
         if not context.is_shutdown:
             raise RuntimeError('there are no two hosts (any more): see the line above')
 

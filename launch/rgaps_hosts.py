@@ -1,6 +1,6 @@
-"""What the launch files have in common: a host's manager, the publishers and subscribers on it, and what they have to report.
+"""Shared by the launch files: a host's manager, its publishers and subscribers, and their reports.
 
-A launch file gives `Host` its settings and what it has to add; the rest is here. Files beside this one import it by its folder, which is
+A launch file gives `Host` its settings and its additions; this module does the rest. Files beside this one import it by its folder, which is
 `share/rgaps/launch` when installed and `launch` in a clone.
 """
 
@@ -18,10 +18,10 @@ from launch.logging import get_logger
 
 FOLDER = pathlib.Path(__file__).absolute().parent
 
-# Pictures, a point cloud and an array, at the same place beside this folder in an installation and in a clone.
+# Pictures, a point cloud and an array; the same path relative to this folder in an installation and in a clone.
 EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 
-# Seconds that a manager may take to serve, and how often it may end meanwhile: what it is told may be wrong.
+# Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
 
@@ -44,7 +44,7 @@ ADDRESS_ARGUMENTS = [
     argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447. Empty: hosts of the LAN find each other.'),
     argument('listen', '', 'Where others find this host: tcp/0.0.0.0:7447.'),
     argument('address', '', 'Addresses for payload. Empty: every address.'),
-    argument('runtime_dir', '', "Of the manager. Empty: the user's own."),
+    argument('runtime_dir', '', "The manager's runtime directory. Empty: the user's own."),
 ]
 
 QOS_ARGUMENTS = [
@@ -73,7 +73,7 @@ SUBSCRIBE_ARGUMENTS = [
 
 
 def program(name):
-    """One of the project's: that of the prefix which this file is installed in, else that in PATH."""
+    """A program of the project: in the prefix in which this file is installed, else in PATH."""
     beside = FOLDER.parents[2] / 'bin' / name if FOLDER.parents[1].name == 'share' else None
     return str(beside) if beside and beside.is_file() else name
 
@@ -83,21 +83,21 @@ def words(text):
 
 
 def check(settings):
-    """Refuses what would leave nothing to do, before anything runs; the programs look at the rest."""
+    """Refuses settings with which nothing would run, before anything runs; the programs check the others."""
     for name, least in (('subscribers', 1), ('count', 0)):
         text = settings.get(name, str(least))
         if not text.isdecimal() or int(text) < least:
-            raise RuntimeError(f'{name} is "{text}"; it is a whole number from {least} on')
+            raise RuntimeError(f'{name} is "{text}"; it must be a whole number from {least} on')
     if not words(settings['topics']):
-        raise RuntimeError(f'topics is "{settings["topics"]}"; it names one topic or more, separated by commas')
+        raise RuntimeError(f'topics is "{settings["topics"]}"; it must name one topic or more, separated by commas')
 
 
 class Report:
-    """What the subscribers have to say at their end, each and together, and what the launch makes of it."""
+    """The subscribers' final reports, one by one and in total, and the launch's result."""
 
     def __init__(self, settings):
         self.count = int(settings.get('count', '0'))
-        # Who may lose messages by its QoS has not failed when it does.
+        # A subscriber whose QoS allows loss does not fail when it loses messages.
         self.may_lose = settings.get('history') != 'keep_all'
         self.logger = get_logger('rgaps')
         self.subscribers = []
@@ -109,7 +109,7 @@ class Report:
         self.reports = {}
 
     def watch(self, action, is_manager=False):
-        """Actions that run one and follow it to its end."""
+        """Actions that run a subscriber and follow it to its end."""
         self.running.add(action)
         end = OnProcessExit(target_action=action, on_exit=lambda event, context: self._ended(action, is_manager, event, context))
         return [RegisterEventHandler(end), action]
@@ -119,13 +119,13 @@ class Report:
         return self.watch(action)
 
     def watch_subscriber(self, action, name):
-        """Its output is read too."""
+        """Also reads its output."""
         self.subscribers.append(action)
         output = OnProcessIO(target_action=action, on_stdout=lambda event: self._said(action, name, event))
         return [RegisterEventHandler(output), *self.watch(action)]
 
     def _said(self, action, name, event):
-        """A subscriber's one line comes in one piece or several."""
+        """Collects a subscriber's single line, which may arrive in pieces."""
         text = self.lines[action] = self.lines.get(action, b'') + event.text
         if b'\n' not in text or action in self.reports:
             return
@@ -136,7 +136,7 @@ class Report:
 
     def _ended(self, action, is_manager, event, context):
         if is_manager and not context.is_shutdown:
-            return None  # It is started again.
+            return None  # It will be restarted.
         self.running.discard(action)
         if not self.running:
             self._sum_up()
@@ -152,8 +152,8 @@ class Report:
             return None
         if self.has_failed and not self.count:
             raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
-        # Publishers first, so that they see no manager go. Each once: a signal to a process that has just ended takes its exit status away
-        # (asyncio says 255 then: subprocess.Popen.send_signal looks for the end, too).
+        # Publishers first, so that they do not lose their manager. Signal each once: a signal to a process that has just ended loses its exit status
+        # (asyncio then reports 255, because subprocess.Popen.send_signal polls for the end, too).
         left = self.running.intersection(self.publishers)
         if left:
             told, self.told = self.told, self.told | left
@@ -171,13 +171,13 @@ class Report:
         text = f'subscribers {len(self.subscribers)} messages {taken} mismatched {mismatched} lost {lost}'
         wanted = self.count * len(self.subscribers)
         if self.count and (taken < wanted or mismatched or missing or (lost and not self.may_lose)):
-            # The only way to an exit status: an error in a handler ends a launch with 1.
+            # The only way to set an exit status: an exception in a handler ends a launch with 1.
             raise RuntimeError(f'{text}: {wanted} messages were to come whole')
         self.logger.info(text)
 
 
 class Host:
-    """A host: what makes a process one of it, its manager, and when its clients can begin."""
+    """A host: its manager, how to run processes on it, and when its clients can start."""
 
     def __init__(self, settings, report, prefix=(), environment=()):
         self.settings = settings
@@ -189,7 +189,7 @@ class Host:
                 self.environment[name] = self.settings[key]
 
     def topics(self):
-        """Fully qualified, with the namespace and the remappings of launch files that include this one."""
+        """Fully qualified, after the namespace and remappings of launch files that include this one."""
         def qualified(name):
             below = '/'.join(filter(None, (part.strip('/') for part in (
                 self.settings.get('ros_namespace', ''), self.settings['namespace']))))
@@ -199,13 +199,13 @@ class Host:
         return [remaps.get(topic, topic) for topic in map(qualified, words(self.settings['topics']))]
 
     def run(self, clients):
-        """Actions that start the manager and, once it serves, the clients. A manager that serves already is used, and left alone."""
+        """Actions that start the manager and, once it serves, the clients. A manager that already serves is used and not ended."""
         ready = [*self.prefix, program('rgaps'), 'ready', '--timeout']
         environment = {**os.environ, **self.environment}
         if subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
             self.report.logger.info('a manager serves this host already; it runs with its own settings')
             return [action for client in clients() for action in client]
-        # Clients that find no manager for a moment wait for the next one of ours.
+        # If the manager is restarted, clients wait for the next one instead of starting their own.
         self.environment['RGAPS_AUTOSTART'] = '0'
         manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen',
                                  additional_env=self.environment, respawn=True, respawn_delay=1.0)
@@ -233,18 +233,18 @@ class Host:
                 RegisterEventHandler(OnProcessExit(target_action=await_manager, on_exit=start)), await_manager]
 
     def _manager_command(self):
-        """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
+        """`rgapsd` with the arguments' settings. It stays without clients (for a day, the maximum), because the launch ends it."""
         settings = self.settings
         texts = {'transport': 'transport={}', 'device': 'device={}', 'listen': 'listen={}', 'address': 'data_address={}'}
         given = ['idle_timeout_ms=86400000', *(text.format(settings[name]) for name, text in texts.items() if settings.get(name))]
         peers = words(settings.get('peer', ''))
         given += ['multicast=false'] if peers else []
-        # What an unset range means to the nodes of a launch.
+        # The meaning of an unset discovery range for the nodes of a launch.
         command = [program('rgapsd'), '--ros']
         for setting in [*given, *words(settings['settings'])]:
             command += ['--set', setting]
         for peer in peers:
-            # 7447 is zenoh's port.
+            # 7447 is zenoh's default port.
             command += ['--peer', peer if '/' in peer else f'tcp/{peer}:7447']
         return command
 
@@ -261,7 +261,7 @@ class Host:
             yield self.report.watch_publisher(self._client(command, 'pub', 'screen'))
 
     def subscribers(self):
-        """`subscribers` times `rgaps sub` for each topic. What they say at their end is read here, and shown in short."""
+        """`subscribers` times `rgaps sub` for each topic. Their final reports are read here, and printed in short form."""
         settings = self.settings
         for topic in self.topics():
             for number in range(1, int(settings['subscribers']) + 1):
@@ -289,7 +289,7 @@ class Host:
 def setup(function):
     """The action that calls `function(settings, report)` for more actions once the arguments are known.
 
-    What happens later has to go by the settings of now: those of a group that includes a launch file end with the group.
+    Later events must use the current settings: those of a group that includes a launch file end with the group.
     """
     def call(context):
         settings = dict(context.launch_configurations)

@@ -32,7 +32,7 @@ file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../Cargo.toml" RUST_NEEDED REGEX "^rust-
 string(REGEX MATCH "[0-9.]+" RUST_NEEDED "${RUST_NEEDED}")
 execute_process(COMMAND "${CARGO}" --version WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE RUST_FOUND)
 if(RUST_FOUND MATCHES "^cargo ([0-9.]+)" AND CMAKE_MATCH_1 VERSION_LESS RUST_NEEDED)
-  message(FATAL_ERROR "${CARGO} is ${CMAKE_MATCH_1}, and ${RUST_NEEDED} or later is needed: install Rust's stable toolchain with rustup "
+  message(FATAL_ERROR "${CARGO} is ${CMAKE_MATCH_1}, but ${RUST_NEEDED} or later is needed: install Rust's stable toolchain with rustup "
     "(https://rustup.rs) and have it before the other one in PATH")
 endif()
 

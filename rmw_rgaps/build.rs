@@ -1,8 +1,8 @@
-//! Makes the bindings of the ROS that is sourced, in OUT_DIR: layouts and types differ by distro. Where none is sourced, or where
-//! RMW_RGAPS_HEADERS names a distro, those of the stand-in headers. With RMW_RGAPS_HEADERS=ros a ROS must be sourced.
+//! Generates the bindings for the sourced ROS in OUT_DIR: layouts and types differ by distro. If none is sourced, or RMW_RGAPS_HEADERS names a
+//! distro, it uses the stand-in headers. With RMW_RGAPS_HEADERS=ros a ROS must be sourced.
 //!
-//! The C compiler is the judge of everything: it compares each type of the tables in abi/ with the headers' and says sizes, places and values,
-//! as comments in the assembly that it makes of them. So neither libclang nor a parser of C is needed.
+//! The C compiler checks everything: it compares each type of the tables in abi/ with the headers, and reports sizes, offsets and values as
+//! comments in its assembly output. So neither libclang nor a C parser is needed.
 
 #[path = "build/table.rs"]
 mod table;
@@ -16,7 +16,7 @@ use std::process::Command;
 
 use table::{Entry, Function};
 
-/// Distros of the stand-in, by RGAPS_STANDIN.
+/// Distros of the stand-in, indexed by RGAPS_STANDIN.
 const STANDINS: [&str; 4] = ["humble", "jazzy", "kilted", "lyrical"];
 const NEWEST: u32 = 3;
 
@@ -27,7 +27,7 @@ fn main() {
     for variable in ["RMW_RGAPS_HEADERS", "AMENT_PREFIX_PATH", "CC", "ROS_DISTRO"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    // A thread of ours, and the inner RMW's, would return into memory that is gone.
+    // If the library were unloaded, its thread, and those of the inner RMW, would return into unmapped memory.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librmw_rgaps.so");
 
@@ -36,7 +36,7 @@ fn main() {
     let functions = read("abi/functions.def");
     let known = probe(&flags, &types, &table::functions(&functions, NEWEST));
     let Some(level) = known.get("RGAPS_LEVEL").and_then(|level| u32::try_from(*level).ok()) else {
-        panic!("the C compiler told nothing of the headers: {known:?}")
+        panic!("the C compiler reported nothing about the headers: {known:?}")
     };
     let functions = table::functions(&functions, level);
     let text = bindings(&types, &functions, &known);
@@ -56,7 +56,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What the headers are called, and the C compiler's flags for them.
+/// The name of the headers, and the C compiler's flags for them.
 fn headers() -> (String, Vec<String>) {
     let here = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let mut flags = vec![format!("-I{here}/abi")];
@@ -77,7 +77,7 @@ fn headers() -> (String, Vec<String>) {
     (format!("stand-in for {distro}"), flags)
 }
 
-/// The include folders of the prefixes that are sourced, if rmw is among them: each package has one of its own.
+/// The include folders of the sourced prefixes, if rmw is among them: each package has its own.
 fn ros_folders() -> Vec<PathBuf> {
     let prefixes = env::var_os("AMENT_PREFIX_PATH").unwrap_or_default();
     let includes: Vec<PathBuf> = env::split_paths(&prefixes).map(|prefix| prefix.join("include")).collect();
@@ -96,7 +96,7 @@ fn compiler() -> Command {
     let name = of_target.or_else(|| env::var("CC").ok()).unwrap_or_else(|| {
         let cross = format!("{}-gcc", target.replace("-unknown", ""));
         let has_cross = Command::new(&cross).arg("--version").output().is_ok();
-        // Layouts are those of every 64-bit Linux: without the target's compiler, as for `cargo check`, this machine's tells them.
+        // Layouts are the same on every 64-bit Linux, so without the target's compiler (as for `cargo check`) this machine's compiler will do.
         if target != host && has_cross { cross } else { "cc".to_owned() }
     });
     let mut words = name.split_whitespace();
@@ -105,7 +105,7 @@ fn compiler() -> Command {
     command
 }
 
-/// Asks the C compiler: types as the tables say (or it says where not), and then sizes, places and values by name.
+/// Has the C compiler check the tables' types, and then report sizes, offsets and values by name.
 fn probe(flags: &[String], types: &[Entry], functions: &[Function]) -> BTreeMap<String, i64> {
     let mut c = String::from("#include \"headers.h\"\n");
     let mut values = String::new();
@@ -137,7 +137,7 @@ fn probe(flags: &[String], types: &[Entry], functions: &[Function]) -> BTreeMap<
                 value(&mut values, name, &format!("(long long)({name})"));
                 Vec::new()
             }
-            other => panic!("types.def: there is no {other}"),
+            other => panic!("types.def: {other} is no known macro"),
         };
         checks.iter().for_each(|check| line(&mut c, check));
     }
@@ -152,7 +152,7 @@ fn probe(flags: &[String], types: &[Entry], functions: &[Function]) -> BTreeMap<
     let output = compiler().args(["-std=gnu11", "-S", "-o", "-"]).args(flags).arg(&file).output();
     let output = output.unwrap_or_else(|error| panic!("the C compiler cannot be run: {error} (set CC)"));
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "the rmw headers are not what abi/*.def say, or cannot be compiled:\n{errors}");
+    assert!(output.status.success(), "the rmw headers differ from abi/*.def, or cannot be compiled:\n{errors}");
     let assembly = String::from_utf8_lossy(&output.stdout);
     let told = assembly.lines().filter_map(|line| line.trim().strip_prefix("#VALUE "));
     told.filter_map(|told| told.split_once(' '))
@@ -173,7 +173,7 @@ fn line(text: &mut String, line: &str) {
 }
 
 fn bindings(types: &[Entry], functions: &[Function], known: &BTreeMap<String, i64>) -> String {
-    let number = |name: &str| *known.get(name).unwrap_or_else(|| panic!("the C compiler did not tell {name}"));
+    let number = |name: &str| *known.get(name).unwrap_or_else(|| panic!("the C compiler did not report {name}"));
     let mut out = String::new();
     let mut complete = Vec::new();
     for Entry { what, arguments } in types {
@@ -187,7 +187,7 @@ fn bindings(types: &[Entry], functions: &[Function], known: &BTreeMap<String, i6
                 &format!("pub type {name} = {};", callback(&arguments[1], &table::inner_list(&arguments[2]))),
             ),
             "STRUCT" => structure(&mut out, name, types, &number),
-            // For this script alone.
+            // Used by this script alone.
             "CONSTANT" if name == "RGAPS_LEVEL" => {}
             "CONSTANT" => {
                 let c_type = if name.starts_with("RMW_RET_") { "rmw_ret_t" } else { "u32" };
@@ -228,7 +228,7 @@ fn callback(result: &str, parameters: &[String]) -> String {
     format!("::core::option::Option<unsafe extern \"C\" fn({parameters}){result}>")
 }
 
-/// A struct whose fields lie where the C compiler has them; what is between them is carried along unseen.
+/// A struct with its fields at the C compiler's offsets; the bytes between them are copied opaquely.
 fn structure(out: &mut String, name: &str, types: &[Entry], number: &dyn Fn(&str) -> i64) {
     let of_it = types.iter().filter(|entry| entry.what == "FIELD" && entry.arguments[0] == name);
     let mut fields: Vec<(i64, i64, &str, &str)> = of_it

@@ -1,4 +1,4 @@
-//! Somebody without any key, on the network or on this machine, who wants this host's programs to wait or to be refused.
+//! Attackers without a key, on the network or on this machine, who try to delay or block this host's programs.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -45,7 +45,7 @@ impl Here {
     }
 }
 
-/// Somebody who speaks zenoh.
+/// An attacker who speaks zenoh.
 struct Stranger(Session);
 
 impl Stranger {
@@ -62,7 +62,7 @@ impl Stranger {
         Self(zenoh::open(config).wait().unwrap())
     }
 
-    /// Asks without waiting for an answer.
+    /// Sends a query without waiting for its answer.
     fn ask(&self, of: HostId, payload: Vec<u8>, congestion: CongestionControl) {
         self.0
             .get(format!("rgaps/1/{of}/ring"))
@@ -88,7 +88,7 @@ impl Stranger {
     }
 }
 
-/// Passes a connection on; what comes back stays unread while somebody has the gate.
+/// Forwards a connection; while the gate is held, it does not read the replies.
 fn deaf(to: SocketAddr, gate: &Arc<Mutex<()>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -138,9 +138,9 @@ fn invented(number: u64) -> HostId {
 }
 
 #[test]
-fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
+fn a_peer_that_reads_no_answers_delays_no_local_client() {
     let file = std::env::temp_dir().join(format!("rgaps-attack-{}.json5", std::process::id()));
-    // zenoh waits 5 s by itself.
+    // zenoh's own time-out is 5 s.
     let waits = "{transport: {link: {tx: {queue: {congestion_control: {block: {wait_before_close: 600000000}}}}}}}";
     std::fs::write(&file, waits).unwrap();
     let here = Here::new("deaf", Command::new(programs::find("rgapsd")), |command| {
@@ -152,7 +152,7 @@ fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
     let refused = stranger.request(here.host, &request("nobody_has_it", invented(1)));
     assert!(matches!(refused, Err(RingRefusal::NoSubscribers(_))), "{refused:?}");
     let closed = gate.lock().unwrap();
-    // The answers fill all buffers on the way back; then somebody waits for room.
+    // The answers fill all buffers on the way back; then the writer waits for room.
     let name = format!("t{}", "x".repeat(250));
     for number in 0..40_000 {
         let asked = serde_json::to_vec(&request(&name, invented(number))).unwrap();
@@ -166,7 +166,7 @@ fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
         let network = rgaps_control::Running::new(here.dir.path(), 0).network.unwrap_or_default();
         network.budgets.contains_key("ring_requests_host_max")
     };
-    // All that may wait waits: nothing of it is answered any more.
+    // By now everything that can block does: no query is answered any more.
     while !is_met() {
         assert_eq!(here.node.topics().unwrap(), []);
     }
@@ -174,12 +174,12 @@ fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
 }
 
 #[test]
-fn long_names_in_ring_requests_hide_no_topic_and_cut_no_client_off() {
+fn long_names_in_ring_requests_hide_no_topic_and_disconnect_no_client() {
     let here = Here::new("long", Command::new(programs::find("rgapsd")), |_| ());
     let _subscriber: Subscriber<Bytes> = here.node.subscriber("camera").unwrap();
     let stranger = Stranger::new(here.address);
     for number in 0..30 {
-        // Each character is shown as eight.
+        // Each character is printed as eight.
         let name = "\u{202e}".repeat(20_000);
         let long = RingRequest { host_name: name, ..request("camera", invented(number)) };
         stranger.request(here.host, &long).unwrap();
@@ -210,7 +210,7 @@ fn links_of_other_hosts_leave_descriptors_to_programs_of_this_host() {
     drop(one);
 }
 
-/// A connection with bytes that nobody reads, whose close waits for them.
+/// A connection with unread bytes, whose close waits for them.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -223,7 +223,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_descriptor_whose_close_waits_keeps_no_other_client_waiting() {
+fn a_descriptor_whose_close_blocks_delays_no_other_client() {
     let here = Here::new("linger", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();
@@ -233,12 +233,12 @@ fn a_descriptor_whose_close_waits_keeps_no_other_client_waiting() {
 }
 
 #[test]
-fn a_descriptor_that_was_not_read_when_its_client_left_keeps_no_other_waiting() {
+fn a_descriptor_left_unread_by_its_client_delays_no_other_client() {
     let here = Here::new("unread", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();
     here.manager.stop().unwrap();
-    // The first ends the connection; the other one goes with it.
+    // The first descriptor ends the connection; the other is closed with it.
     connection.send(&serde_json::json!({ "garbage": 1 }), &[]).unwrap();
     connection.send(&Request { id: 1, body: Body::Topics { after: None } }, &[near.as_fd()]).unwrap();
     drop(near);

@@ -1,6 +1,6 @@
-//! Gives every input of the fuzzers' corpora to its parser, without a fuzzer: what one of them once found stays found.
+//! Feeds every input of the fuzzers' corpora to its parser, without a fuzzer, so that past findings stay fixed.
 
-// A test program: what does not work here is a failed test.
+// A test program: a panic is a failed test.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../fuzz/src/lib.rs"]
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::fuzz::{Parsers, TARGETS, parse, parser};
 
-/// Places at which an input is cut and changed, at most.
+/// Most positions at which an input is cut and changed.
 const PLACES: usize = 48;
 
 fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -22,7 +22,7 @@ fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Every input of a target as it is, cut short, extended, and with a byte changed.
+/// Parses every input of a target unchanged, cut short, extended, and with a byte changed.
 fn replay(target: &str) {
     let (_, parsers): (_, Parsers) = *TARGETS.iter().find(|(name, _)| *name == target).unwrap();
     for (path, mut input) in inputs(target) {
@@ -42,32 +42,32 @@ fn replay(target: &str) {
 }
 
 #[test]
-fn what_other_hosts_send_is_parsed_or_refused() {
+fn input_from_other_hosts_is_parsed_or_refused() {
     replay("link");
 }
 
 #[test]
-fn what_other_processes_say_is_parsed_or_refused() {
+fn input_from_other_processes_is_parsed_or_refused() {
     replay("local");
 }
 
 #[test]
-fn what_people_write_is_parsed_or_refused() {
+fn input_from_users_is_parsed_or_refused() {
     replay("text");
 }
 
 #[test]
-fn files_of_others_are_parsed_or_refused() {
+fn untrusted_files_are_parsed_or_refused() {
     replay("files");
 }
 
 #[test]
-fn what_comes_with_a_message_is_parsed_or_refused() {
+fn data_beside_a_message_is_parsed_or_refused() {
     replay("meta");
 }
 
 #[test]
-fn any_words_in_a_segment_are_survived() {
+fn arbitrary_words_in_a_segment_are_survived() {
     replay("segment");
 }
 

@@ -1,4 +1,4 @@
-//! A stranger on the network who announces and takes back without end: local clients go on, and what is known afterwards is right.
+//! A flood of announcements and withdrawals on the network: local clients go on, and the state afterwards is right.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -21,18 +21,18 @@ use zenoh::liveliness::LivelinessToken;
 use zenoh::{Session, Wait};
 
 const LONG: Duration = Duration::from_secs(30);
-/// Topics of the host that is flooded.
+/// Topics of the flooded host.
 const TOPICS: usize = 300;
-/// Requests that are answered while the flood goes on.
+/// Requests that must be answered during the flood.
 const ANSWERS: u64 = 20;
-/// Changes of tokens that the flood has at least.
+/// The least number of token changes in the flood.
 const CHANGES: u64 = 5_000;
-/// Tokens that are there at a time, of those that come and go.
+/// Most tokens of the flood that exist at the same time.
 const AT_A_TIME: usize = 400;
-/// Topics that the host that stays announces: the first half is here too.
+/// Topics that a permanent host announces: the first half exists on the flooded host, too.
 const KEPT: usize = 20;
 
-/// Somebody who speaks to a manager as another manager would.
+/// Speaks to a manager as another manager would.
 struct Stranger(Session);
 
 impl Stranger {
@@ -84,26 +84,26 @@ fn many(number: usize) -> String {
     format!("many_{number}")
 }
 
-/// What the tests have open beside the manager.
+/// What a test keeps open beside the manager.
 fn take_all_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
 }
 
-/// A publisher and a subscriber of each topic.
+/// A publisher and a subscriber for each topic.
 fn pairs(node: &Node) -> Vec<(Publisher<Bytes>, Subscriber<Bytes>)> {
     let qos = PublisherQos { pool_bytes: Some(1 << 16), ..PublisherQos::default() };
     let pair = |n| (node.publisher_with::<Bytes>(&many(n), qos).unwrap(), node.subscriber::<Bytes>(&many(n)).unwrap());
     (0..TOPICS).map(pair).collect()
 }
 
-/// What the host that stays has of a topic.
+/// The permanent host's endpoint on a topic.
 fn kept(number: usize) -> Endpoint {
     let topic = if number < KEPT / 2 { many(number) } else { format!("theirs_{number}") };
     endpoint(&topic, Role::Publisher, "rgaps/Bytes")
 }
 
-/// The number-th announcement of a flood: a few hosts that change all the time, and one that is new each time.
+/// Announcement `number` of the flood: a few hosts that keep changing, and a new one each time.
 fn announcement(number: u64) -> String {
     let of = if number.is_multiple_of(3) { host(1_000 + number) } else { host(number % 16) };
     let role = if number.is_multiple_of(2) { Role::Publisher } else { Role::Subscriber };
@@ -117,8 +117,8 @@ fn announcement(number: u64) -> String {
     }
 }
 
-/// Announces and takes back until it is told to stop: other hosts and other topics each time, some with names, some of topics that are here.
-/// In between, piece by piece, it announces what stays; returns that.
+/// Announces and withdraws until told to stop: different hosts and topics each time, some with names, some on existing topics. In between it
+/// announces the permanent endpoints one by one; returns those.
 fn flood(stranger: &Stranger, is_over: &AtomicBool, changes: &AtomicU64) -> Vec<LivelinessToken> {
     let staying = host(u64::MAX / 2);
     let mut stays = vec![stranger.token(&host_key(staying, "staying"))];
@@ -141,7 +141,7 @@ fn flood(stranger: &Stranger, is_over: &AtomicBool, changes: &AtomicU64) -> Vec<
     stays
 }
 
-/// Publishes and takes messages for as long as it should go on, and checks that none is lost. Returns how many.
+/// Publishes and takes messages until told to stop, and checks that none is lost. Returns how many.
 fn flow((publisher, subscriber): &(Publisher<Bytes>, Subscriber<Bytes>), goes_on: impl Fn() -> bool) -> u64 {
     let mut messages = 0_u64;
     while goes_on() {
@@ -154,7 +154,7 @@ fn flow((publisher, subscriber): &(Publisher<Bytes>, Subscriber<Bytes>), goes_on
     messages
 }
 
-/// Ends the flood and what flows beside it, also when a request fails.
+/// Ends the flood and the traffic beside it, even if a request fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -163,7 +163,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Topics that have other hosts, with their names.
+/// Topics that have other hosts, with the hosts' names.
 fn of_others(node: &Node) -> Vec<(String, Vec<String>)> {
     let topics = node.topics().unwrap();
     let others = |hosts: &[String]| -> Vec<String> {
@@ -176,7 +176,7 @@ fn of_others(node: &Node) -> Vec<(String, Vec<String>)> {
     found.filter(|(_, hosts)| !hosts.is_empty()).collect()
 }
 
-/// Asks until the answer is this; the test's watchdog ends what never comes.
+/// Repeats a request until the answer is as expected; the test's watchdog ends a wait that never does.
 fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
     let mut asked = 0_u64;
     while of_others(node) != wanted {
@@ -188,7 +188,7 @@ fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
 }
 
 #[test]
-fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() {
+fn a_flood_of_announcements_delays_no_local_client_and_leaves_no_trace() {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
     take_all_descriptors();
     let dir = RuntimeDir::new("flood").unwrap();
@@ -210,7 +210,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
             let before = changes.load(Ordering::Relaxed);
             let asked = Instant::now();
             let listed = node.topics().unwrap();
-            // One who comes and goes changes what is announced and noted.
+            // A local publisher that comes and goes changes announcements and notes.
             let comes = node.subscriber::<Bytes>(&format!("late_{}", answers % 3)).unwrap();
             longest = longest.max(asked.elapsed());
             drop(comes);
@@ -234,7 +234,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
     until_others_are(&node, &wanted, "what stays");
     drop(stays);
     until_others_are(&node, &[], "nothing stays");
-    // What people see of it is noted a moment later.
+    // The counters that users see are noted a moment later.
     let noted = || rgaps_control::Running::new(dir.path(), 0).network.unwrap_or_default();
     while (noted().hosts, noted().endpoints) != (0, 0) || noted().announcements == 0 {
         std::thread::yield_now();
@@ -246,9 +246,9 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
     }
 }
 
-/// Prints how long people wait for `rgaps topic list` meanwhile.
+/// Prints how long `rgaps topic list` takes during the flood.
 #[test]
-fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_sample_of_this_one() {
+fn a_flood_from_pypi_zenoh_on_another_host_loses_no_local_sample() {
     const SECONDS: &str = "5";
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let Some(python) = std::env::var_os("TEST_ZENOH_PYTHON") else {

@@ -1,8 +1,8 @@
-//! The ROS messages of rgaps_msgs against the core: behind the handle, a message is the metadata of its type, byte for byte.
+//! The ROS messages of rgaps_msgs against the core: after the handle, a message is the metadata of its type, byte for byte.
 //!
-//! `msgs/layout.def` is compared with the C and C++ structs by `msgs/check`; here it is compared with what Rust encodes.
+//! `msgs/check` compares `msgs/layout.def` with the C and C++ structs; this test compares it with what Rust encodes.
 
-// A test program: what does not work here is a failed test.
+// A test program: a panic is a failed test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use rgaps::types::{DType, Datatype, Encoding, Image, META_BYTES_MAX, Meta, Point
 
 const HANDLE: &str = "GpuHandle";
 
-/// Where a field lies in its message.
+/// Offset and size of a field in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     offset: usize,
     bytes: usize,
 }
 
-/// `layout.def`: sizes of the messages, places of their fields.
+/// `layout.def`: sizes of the messages, offsets of their fields.
 #[derive(Debug, Default)]
 struct Layouts {
     messages: BTreeMap<String, usize>,
@@ -57,7 +57,7 @@ impl Layouts {
     }
 }
 
-/// A message as another language would see it: an empty handle, and the metadata behind it.
+/// A message as another language sees it: an empty handle, then the metadata.
 struct Message<'a> {
     layouts: &'a Layouts,
     name: &'static str,
@@ -71,7 +71,7 @@ impl<'a> Message<'a> {
         assert_eq!(length, T::ENCODED_BYTES);
         let mut bytes = vec![0; layouts.bytes(HANDLE)];
         bytes.extend_from_slice(&encoded[..length]);
-        // At the end a message may have bytes that round it up to 8, and no more.
+        // A message may only have padding to a multiple of 8 at its end.
         assert_eq!(bytes.len().next_multiple_of(8), layouts.bytes(name), "{name}");
         bytes.resize(layouts.bytes(name), 0);
         Self { layouts, name, bytes }
@@ -109,7 +109,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Constants of a .msg file whose names begin with `prefix`, without it.
+/// Constants of a .msg file whose names begin with `prefix`, without the prefix.
 fn constants(file: &str, prefix: &str) -> BTreeMap<String, u32> {
     let text = read(file);
     let constants = text.lines().filter_map(|line| {
@@ -121,7 +121,7 @@ fn constants(file: &str, prefix: &str) -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn an_image_is_what_gpu_image_says() {
+fn an_image_has_the_layout_of_gpu_image() {
     let layouts = Layouts::read();
     let image = Image::new(1920, 1080, Encoding::Rgb16).unwrap().with_step(16384).unwrap().with_bigendian(true);
     let message = Message::new(&layouts, "GpuImage", &with_header(image));
@@ -131,7 +131,7 @@ fn an_image_is_what_gpu_image_says() {
 }
 
 #[test]
-fn a_point_cloud_is_what_gpu_point_cloud_says() {
+fn a_point_cloud_has_the_layout_of_gpu_point_cloud() {
     let layouts = Layouts::read();
     let fields = [
         PointField::new("x", 0, Datatype::Float32).unwrap(),
@@ -153,7 +153,7 @@ fn a_point_cloud_is_what_gpu_point_cloud_says() {
 }
 
 #[test]
-fn a_tensor_is_what_gpu_tensor_says() {
+fn a_tensor_has_the_layout_of_gpu_tensor() {
     let layouts = Layouts::read();
     let tensor = Tensor::strided(DType::FLOAT32, &[2, 3], &[4, 1], 64).unwrap();
     let message = Message::new(&layouts, "GpuTensor", &with_header(tensor));
@@ -168,7 +168,7 @@ fn a_tensor_is_what_gpu_tensor_says() {
 }
 
 #[test]
-fn a_handle_is_what_gpu_handle_says() {
+fn a_handle_has_the_layout_of_gpu_handle() {
     let layouts = Layouts::read();
     let handle = Handle {
         source_host: [1; 16],

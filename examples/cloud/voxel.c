@@ -1,5 +1,5 @@
-/* A filter of point clouds: keeps the first point in each cube of a grid. Reads each cloud where it lies and writes the result where its
- * subscribers read it.
+/* A filter of point clouds: keeps the first point in each cube of a grid. Reads each cloud in place and writes the result into a loan, which
+ * subscribers read in place.
  *
  *   cc voxel.c $(pkg-config --cflags --libs rgaps) -lm -o voxel
  *   voxel CUBE_METRES COUNT     takes COUNT clouds from "points", publishes them on "points/filtered"
@@ -14,7 +14,7 @@
 
 #define WAIT_NS 10000000000u
 
-/* A point, and the cube that it lies in. */
+/* A point, and the cube that contains it. */
 struct place {
   int64_t cube[3];
   uint64_t point;
@@ -27,7 +27,7 @@ static void check(rgaps_status_t status, const char *what) {
   }
 }
 
-/* By cube, and in a cube by the order of the points. */
+/* Orders by cube, and within a cube by the order of the points. */
 static int compare(const void *a, const void *b) {
   const struct place *one = a, *other = b;
   for (int axis = 0; axis < 3; ++axis) {
@@ -45,7 +45,7 @@ static int is_same_cube(const struct place *one, const struct place *other) {
   return memcmp(one->cube, other->cube, sizeof one->cube) == 0;
 }
 
-/* Where x, y and z lie in a point. */
+/* The offsets of x, y and z in a point. */
 static void offsets(const rgaps_meta_t *meta, uint32_t at[3]) {
   static const char *names[] = {"x", "y", "z"};
   for (int axis = 0; axis < 3; ++axis) {
@@ -59,7 +59,7 @@ static void offsets(const rgaps_meta_t *meta, uint32_t at[3]) {
   }
 }
 
-/* The first point of each cube, in the cloud's order; returns how many. Points that are nowhere (NaN) are dropped. */
+/* The first point of each cube, in the cloud's order; returns how many. Points with NaN are dropped. */
 static uint64_t filter(const rgaps_meta_t *meta, const uint8_t *payload, double cube, struct place *places) {
   const rgaps_point_cloud_t *cloud = &meta->as.point_cloud;
   uint32_t at[3];
@@ -87,7 +87,7 @@ static uint64_t filter(const rgaps_meta_t *meta, const uint8_t *payload, double 
   return kept;
 }
 
-/* The same cloud with `points` points. What the application before us wrote into its own bytes spoke of another payload. */
+/* The metadata of the cloud with `points` points. The user bytes are cleared: the publisher wrote them for its own payload. */
 static rgaps_meta_t with_points(const rgaps_meta_t *meta, uint32_t points) {
   rgaps_meta_t with = *meta;
   memset(with.as.header.user, 0, sizeof with.as.header.user);

@@ -1,4 +1,4 @@
-/* Messages of every kind between languages: the same program as exchange.rs, exchange.cpp and exchange.py, whose messages it understands.
+/* Messages of every kind between languages: the same program as exchange.rs, exchange.cpp and exchange.py, which can read its messages.
  *
  *   cc exchange.c $(pkg-config --cflags --libs rgaps) -o exchange
  *   exchange pub|sub bytes|image|point_cloud|tensor TOPIC COUNT
@@ -13,7 +13,7 @@
 
 #define WAIT_NS 10000000000u
 
-/* Ends the program if a call failed, with the library's words for it. */
+/* Ends the program with the library's error text if a call failed. */
 static void check(rgaps_status_t status, const char *what) {
   if (status != RGAPS_OK) {
     fprintf(stderr, "exchange: %s: %s\n", what, rgaps_error_text());
@@ -35,7 +35,7 @@ static uint32_t kind_of(const char *name) {
   exit(2);
 }
 
-/* What message `n` is, but for its content. */
+/* The metadata of message `n`. */
 static rgaps_meta_t described(uint32_t kind, long n) {
   static const char *fields[] = {"x", "y", "z", "intensity"};
   const int64_t shape[] = {2, 3, 4};

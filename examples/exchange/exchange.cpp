@@ -1,4 +1,4 @@
-// Messages of every kind between languages: the same program as exchange.rs, exchange.c and exchange.py, whose messages it understands.
+// Messages of every kind between languages: the same program as exchange.rs, exchange.c and exchange.py, which can read its messages.
 //
 //   exchange pub|sub bytes|image|point_cloud|tensor TOPIC COUNT
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t wait_s = 10;
 
-// What every message of a kind looks like, but for its content.
+// The metadata of every message of a kind.
 template <class M>
 M described();
 
@@ -46,7 +46,7 @@ rgaps::Tensor described() {
   return rgaps::Tensor::create(RGAPS_FLOAT, 32, {2, 3, 4}).value();
 }
 
-// What byte `i` of a payload of bytes, or element `i` of one of floats, is in message `n`.
+// Byte `i` of a payload of bytes, or element `i` of a payload of floats, in message `n`.
 template <class M>
 constexpr bool has_floats = M::kind == RGAPS_KIND_POINT_CLOUD || M::kind == RGAPS_KIND_TENSOR;
 
@@ -102,7 +102,7 @@ void subscribe(const rgaps::Node &node, const std::string &kind, const std::stri
         throw std::runtime_error("message " + std::to_string(n) + " is wrong at " + std::to_string(i));
       }
     }
-  }  // each message is released at the end of its turn
+  }  // the message is released here
   std::cout << "took " << count << " " << kind << " messages" << std::endl;
 }
 

@@ -1,4 +1,4 @@
-"""Messages of one kind from one program to another, each byte of them checked. The same program exists in several languages.
+"""Sends messages of one kind from one program to another, and checks every byte. The same program exists in several languages.
 
 exchange.py pub|sub KIND TOPIC COUNT, where KIND is bytes, image, point_cloud or tensor. Start `sub` first; it prints "ready".
 
@@ -33,7 +33,7 @@ def payload_of(meta, number):
 
 
 def flat(array, payload):
-    """The array with its elements in a row: structures of a cloud are elements side by side."""
+    """The array's elements in one dimension; a cloud's structures become their elements."""
     return array.view(payload.dtype).reshape(-1)
 
 

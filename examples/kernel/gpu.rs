@@ -1,4 +1,4 @@
-//! What both programs need of a GPU: cudarc's context, kernels and stream, and the same stream as RGAPS knows it.
+//! The GPU setup of both programs: cudarc's context, kernel and stream, and the same stream for RGAPS.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use cudarc::nvrtc::Ptx;
 use rgaps::Node;
 use rgaps::device::{ImageView, Stream};
 
-/// A kernel and the stream that it runs on. It outlives the publisher or subscriber whose messages are put into the stream's order.
+/// A kernel and its stream. It must outlive the publisher or subscriber whose messages are ordered on the stream.
 pub struct Gpu {
-    /// For `publish_on` and `take_on`. It goes before the stream that it stands for.
+    /// For `publish_on` and `take_on`. Dropped before the stream that it stands for.
     pub order: Stream,
     /// For the kernel's launch.
     pub stream: Arc<CudaStream>,
@@ -19,12 +19,12 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// On the device of the node's pools; an error if that is no GPU.
+    /// Uses the device of the node's pools; an error if that is no GPU.
     pub fn of(node: &Node, kernel: &str) -> Result<Self, Box<dyn Error>> {
         let Some(cuda) = node.device().as_cuda() else {
-            return Err("this example needs an NVIDIA GPU, and the pools of this host lie in host memory; `rgaps doctor` says why".into());
+            return Err("this example needs an NVIDIA GPU, but the pools of this host are in host memory; `rgaps doctor` says why".into());
         };
-        // The device's primary context, which is the node's too: each knows the other's addresses and streams.
+        // The device's primary context, which the node uses too, so that they share addresses and streams.
         let context = CudaContext::new(cuda.gpu().properties().ordinal as usize)?;
         let stream = context.new_stream()?;
         // SAFETY: a stream of the primary context, kept until its messages are gone (see `Gpu`).
@@ -35,7 +35,7 @@ impl Gpu {
     }
 }
 
-/// A thread a pixel.
+/// One thread for each pixel.
 pub fn each_pixel(image: &ImageView) -> LaunchConfig {
     let (block_dim, shared_mem_bytes) = ((32, 8, 1), 0);
     LaunchConfig { grid_dim: (image.width.div_ceil(32), image.height.div_ceil(8), 1), block_dim, shared_mem_bytes }

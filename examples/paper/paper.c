@@ -1,10 +1,10 @@
-/* The programming interface of the paper, §3.7, with the prefix: one process publishes a buffer to a topic, another reads it where it lies.
+/* The programming interface of the paper, §3.7, with a prefix: one process publishes a buffer on a topic, another reads it in place.
  *
  *   cc paper.c $(pkg-config --cflags --libs rgaps) -o paper
  *   paper publish TOPIC COUNT
  *   paper subscribe TOPIC COUNT
  *
- * On a GPU the buffer is device memory; here, without CUDA, it is the host backend's, which is plain memory.
+ * On a GPU the buffer is device memory; in this program, which does not use CUDA, it is host memory.
  */
 
 #include <rgaps.h>

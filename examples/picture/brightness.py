@@ -1,6 +1,6 @@
-"""A subscriber: takes pictures and computes their mean brightness from the bytes where they lie.
+"""A subscriber: takes pictures and computes their mean brightness in place.
 
-`python examples/picture/brightness.py`; ends after the number of pictures given, or when none comes for ten seconds. Pictures come from
+`python examples/picture/brightness.py`; ends after the given number of pictures, or when none arrives for ten seconds. Publish pictures with
 `cargo run -p rgaps --example camera`, or from `rgaps pub camera/front --input examples/data --loop`.
 """
 
@@ -17,5 +17,5 @@ with rgaps.Node("brightness") as node:
         sample = subscriber.wait(timeout=10.0)
         if sample is None:
             sys.exit("no picture within ten seconds")
-        with sample:  # released at the end
+        with sample:  # released at the end of the block
             print(f"picture {sample.info.sequence}: {np.asarray(sample).mean():.1f} ({sample.info.route})", flush=True)

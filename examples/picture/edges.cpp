@@ -1,4 +1,4 @@
-// A stage of a picture pipeline: finds edges (Sobel) in pictures that it reads where they lie, and writes them where subscribers read them.
+// A stage of an image pipeline: finds edges (Sobel) in images that it reads in place, and writes them into loans, which subscribers read in place.
 //
 //   g++ -std=c++17 edges.cpp $(pkg-config --cflags --libs rgaps) -o edges
 //   edges COUNT     takes COUNT pictures (mono8 or rgb8) from "camera/front", publishes their edges (mono8) on "camera/edges"
@@ -13,7 +13,7 @@
 
 namespace {
 
-// Brightness of a picture's pixels: of a colour picture, its green.
+// The brightness of a pixel; of a colour pixel, its green channel.
 class Brightness {
  public:
   Brightness(const rgaps::Image &meta, rgaps::Span<const std::uint8_t> pixels)
@@ -57,7 +57,7 @@ void run(int count) {
     const auto strong = std::count_if(edges.begin(), edges.end(), [](std::uint8_t edge) { return edge > 128; });
     std::move(loan).publish().value();
     std::cout << meta.width() << " x " << meta.height() << ": " << strong << " pixels on edges" << std::endl;
-  }  // each picture is released at the end of its turn
+  }  // the picture is released here
 }
 
 }  // namespace

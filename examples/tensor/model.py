@@ -1,7 +1,7 @@
-"""A model between two topics: takes features where they lie, runs a small network on them, publishes its scores.
+"""A model between two topics: takes features in place, runs a small network on them, publishes its scores.
 
 `python examples/tensor/model.py [COUNT]` takes tensors of float32 1 x 3 x 32 x 32 from `features` and publishes 1 x 10 on `scores`. It runs
-on torch where that is installed, on the GPU if the host's pools lie there, and on numpy where not; weights are made by a formula.
+on torch if that is installed (on the GPU if the host's pools are there), else on numpy. A formula gives the weights.
 """
 
 import sys
@@ -18,7 +18,7 @@ CLASSES, INPUTS = 10, 3 * 32 * 32
 
 
 def weights():
-    """The same on every machine."""
+    """Weights that are the same on every machine."""
     return (np.arange(CLASSES * INPUTS, dtype=np.float32).reshape(CLASSES, INPUTS) % 17 - 8) / INPUTS
 
 
@@ -45,7 +45,7 @@ class NumpyModel:
         self.weights = weights()
 
     def __call__(self, sample):
-        features = np.asarray(sample)  # no copy where the pools are host memory
+        features = np.asarray(sample)  # no copy if the pools are in host memory
         return np.maximum(features.reshape(1, INPUTS) @ self.weights.T, 0)
 
 

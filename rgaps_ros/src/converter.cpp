@@ -1,12 +1,12 @@
-// The converter: sensor_msgs/Image and PointCloud2 to and from GPU topics, for those who know nothing of RGAPS: rviz, rosbag2, CPU nodes.
+// The converter: sensor_msgs/Image and PointCloud2 to and from GPU topics, for programs without RGAPS: rviz, rosbag2, CPU nodes.
 //
 //   direction to_cpu:  GPU topic `in`  ──one copy──▶ sensor_msgs topic `out`
 //   direction to_gpu:  sensor_msgs topic `in` ──one copy──▶ GPU topic `out`
 //
-// It subscribes to `in` only while somebody wants `out`: what nobody looks at is neither copied nor sent between hosts. That is decided when ROS
-// says that a subscription has come or gone, and twice a second, for programs that read the GPU topic through the core alone.
-// It subscribes reliably, unless a publisher of `in` offers less, as cameras do (SensorDataQoS); qos_overrides have the last word.
-// A message that cannot be carried is refused, counted and logged with the reason; the next one is taken as if nothing had been.
+// It subscribes to `in` only while `out` has a subscriber, so unwatched messages are neither copied nor sent between hosts. It checks this when ROS
+// reports a matched event, and twice a second, for programs that read the GPU topic through the core alone.
+// It subscribes reliably, unless a publisher of `in` is best-effort, as cameras are (SensorDataQoS); qos_overrides take precedence.
+// A message that cannot be carried is refused, counted and logged with the reason; conversion continues with the next one.
 
 #include <atomic>
 #include <chrono>
@@ -34,10 +34,10 @@ constexpr const char *out = "out";
 constexpr std::chrono::milliseconds look_period(500);
 constexpr int complaint_period_ms = 5000;
 
-/// What callbacks need of the converter. Theirs too: one that waits for a payload may outlive a component that is unloaded.
+/// The converter's state that callbacks share: a callback that waits for a payload may outlive an unloaded component.
 struct Counters {
   rclcpp::Logger logger;
-  // Complaints are counted by a clock that always runs: simulated time may stand still, or begin again.
+  // A steady clock limits the log messages: simulated time may stop or restart.
   rclcpp::Clock clock{RCL_STEADY_TIME};
   std::atomic<std::uint64_t> converted{0};
   std::atomic<std::uint64_t> refused{0};
@@ -51,7 +51,7 @@ struct Counters {
     RCLCPP_ERROR_THROTTLE(logger, clock, complaint_period_ms, "not converted: %s", why.c_str());
   }
 
-  /// Counts a conversion, or refuses it with the reason that it throws: nothing goes through the executor, which is others' too.
+  /// Counts a conversion, or refuses it with the reason that it throws. No exception may pass through the executor, which other nodes share.
   template <class Convert>
   void convert(Convert &&convert) {
     try {
@@ -74,7 +74,7 @@ struct Counters {
   }
 };
 
-/// Calls a function, whatever an event tells.
+/// Calls a function on any event, ignoring its data.
 struct OnEvent {
   std::function<void()> then;
   template <class Event>
@@ -83,7 +83,7 @@ struct OnEvent {
   }
 };
 
-/// Matched events are of Iron and later; before, the timer has to do.
+/// ROS has matched events since Iron; before that, only the timer checks.
 template <class Events>
 auto on_matched(Events &events, std::function<void()> then, int) -> decltype(events.matched_callback = OnEvent{then}, void()) {
   events.matched_callback = OnEvent{std::move(then)};
@@ -104,23 +104,23 @@ class Converter : public rclcpp::Node {
     } else if (type == "point_cloud") {
       start<rgaps::DevicePointCloud, sensor_msgs::msg::PointCloud2>(direction);
     } else {
-      throw rclcpp::exceptions::InvalidParameterValueException("type is \"" + type + "\"; it may be image or point_cloud");
+      throw rclcpp::exceptions::InvalidParameterValueException("type is \"" + type + "\"; it must be image or point_cloud");
     }
     timer_ = create_wall_timer(look_period, looks());
     diagnostics_ = Diagnostics::of(NodeInterfaces::of(*this));
-    // The counters are the report's own: it may be asked for while the node goes.
+    // The report holds the counters itself, because it may run while the node is being destroyed.
     const std::string name = get_fully_qualified_name();
     report_ = diagnostics_->add([counters = counters_, name] { return counters->report(name); });
   }
 
-  /// Waits for a look that another thread of the executor has begun: rclcpp removes a node from under its callbacks.
+  /// Waits for a look() on another thread of the executor: rclcpp may remove a node while its callbacks run.
   ~Converter() override {
     const std::lock_guard<std::mutex> lock(self_->mutex);
     self_->converter = nullptr;
   }
 
  private:
-  /// What callbacks that are of the converter reach it by, while it is there.
+  /// How callbacks reach the converter while it exists.
   struct Self {
     std::mutex mutex;
     Converter *converter;
@@ -147,7 +147,7 @@ class Converter : public rclcpp::Node {
     } else if (direction == "to_gpu") {
       to_gpu<DeviceT, RosT>();
     } else {
-      throw rclcpp::exceptions::InvalidParameterValueException("direction is \"" + direction + "\"; it may be to_cpu or to_gpu");
+      throw rclcpp::exceptions::InvalidParameterValueException("direction is \"" + direction + "\"; it must be to_cpu or to_gpu");
     }
   }
 
@@ -167,7 +167,7 @@ class Converter : public rclcpp::Node {
           const auto payload = device.host();
           if (payload.size() != device.meta().payload_bytes()) {
             const auto why = device.error();
-            throw std::runtime_error(why.empty() ? "the device does not give its bytes" : why);
+            throw std::runtime_error(why.empty() ? "the payload could not be copied from the device" : why);
           }
           auto message = std::make_unique<RosT>();
           write(device.meta(), payload, *message);
@@ -192,7 +192,7 @@ class Converter : public rclcpp::Node {
     };
   }
 
-  /// Subscribes when somebody wants what is made of it, and ends that when nobody does.
+  /// Subscribes if the output has subscribers, and unsubscribes if it has none.
   void look() {
     if (!is_wanted_) return;
     try {
@@ -205,7 +205,7 @@ class Converter : public rclcpp::Node {
         qos_ = qos;
       }
     } catch (const std::exception &error) {
-      // Tried again at the next look: the manager may be on its way.
+      // The next look() tries again: the manager may be starting.
       RCLCPP_ERROR_THROTTLE(get_logger(), counters_->clock, complaint_period_ms, "cannot subscribe: %s", error.what());
     }
     counters_->is_active = subscription_ != nullptr;
@@ -213,18 +213,18 @@ class Converter : public rclcpp::Node {
 
   std::string in_topic() { return get_node_topics_interface()->resolve_topic_name(in); }
 
-  /// Whether reliability is given by a parameter.
+  /// Whether a parameter sets the reliability.
   bool is_reliability_given() {
     return get_node_parameters_interface()->get_parameter_overrides().count("qos_overrides." + in_topic() + ".subscription.reliability") > 0;
   }
 
-  /// A parameter keeps the value that it was declared with, so reliability is one only if it is given.
+  /// A declared parameter keeps its first value, so reliability becomes a parameter only if an override sets it.
   rclcpp::QosOverridingOptions overriding() {
     if (is_reliability_given()) return rclcpp::QosOverridingOptions::with_default_policies();
     return {rclcpp::QosPolicyKind::History, rclcpp::QosPolicyKind::Depth};
   }
 
-  /// What `in` is subscribed with: a reliable subscription gets nothing of a publisher that makes its best effort.
+  /// The QoS of the subscription to `in`: a reliable subscription does not match a best-effort publisher.
   rclcpp::QoS in_qos() {
     if (is_reliability_given()) return qos();
     for (const auto &publisher : get_publishers_info_by_topic(in_topic())) {
@@ -239,7 +239,7 @@ class Converter : public rclcpp::Node {
   std::function<bool()> is_wanted_;
   std::function<std::shared_ptr<void>(const rclcpp::QoS &)> subscribe_;
   std::shared_ptr<void> subscription_;
-  /// With what it subscribes, if it does.
+  /// The QoS of the current subscription, if there is one.
   std::optional<rclcpp::QoS> qos_;
   rclcpp::TimerBase::SharedPtr timer_;
   const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>(get_logger());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads and unloads converters in the container of a process, while samples come on /samples, and looks at what the process has then.
+"""Loads and unloads converters in a container process while samples arrive on /samples, and checks that the process leaks no resources.
 
 usage: component_cycles.py PID
 """
@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
 SECONDS_MAX = 60
-# The first ones load libraries and grow pools of threads.
+# The first cycles load libraries and grow thread pools.
 WARM, CYCLES = 5, 20
 
 
@@ -45,7 +45,7 @@ class Cycles(Node):
         return future.result()
 
     def cycle(self):
-        """A converter comes, converts, and goes in the middle of it."""
+        """Loads a converter, lets it convert, and unloads it in the middle of that."""
         request = LoadNode.Request(package_name='rgaps_ros', plugin_name='rgaps_ros::Converter', remap_rules=['in:=/samples', 'out:=/pictures'])
         request.parameters = [Parameter('direction', value='to_cpu').to_parameter_msg()]
         request.extra_arguments = [Parameter('use_intra_process_comms', value=True).to_parameter_msg()]
@@ -68,7 +68,7 @@ class Cycles(Node):
         before = self.has()
         for _ in range(CYCLES):
             self.cycle()
-        # Threads of a middleware may end a moment later.
+        # Middleware threads may end a moment later.
         self.until(lambda: all(now <= before[what] for what, now in self.has().items()), f'what the container has left: {before}, then {self.has()}')
         print(f'{CYCLES} converters came and went: {before}, then {self.has()}')
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends messages of every sort from /<type>/cpu_in through two converters to /<type>/cpu_out, and compares what comes.
+"""Sends valid and invalid messages from /<type>/cpu_in through two converters to /<type>/cpu_out, and compares what arrives.
 
 usage: converter_exchange.py image|point_cloud [best_effort]
 """
@@ -36,7 +36,7 @@ def image(encoding, pixel_bytes, padding=0, planes=1, number=0):
 
 
 def images():
-    """Good ones, and bad ones."""
+    """Valid messages, and invalid ones."""
     good = [image(name, size, padding, 1, 2 * number + (padding > 0))
             for number, (name, size) in enumerate(ENCODINGS.items()) for padding in (0, 8)]
     good += [image(name, 1, 0, planes, 200 + number) for number, (name, planes) in enumerate(PLANES.items())]
@@ -92,7 +92,7 @@ class Exchange(Node):
             rclpy.spin_once(self, timeout_sec=0.05)
 
     def run(self, good, bad):
-        # Converters publish, and subscribe to nothing as long as nobody looks.
+        # Converters publish at once, but subscribe only while their output has a subscriber.
         self.until(lambda: self.count_publishers(f'/{self.name}/cpu_out') == 1 and self.count_publishers(f'/{self.name}/gpu') == 1, 'converters')
         assert self.count_subscribers(f'/{self.name}/gpu') == 0, 'the GPU topic is read though nobody looks'
         assert self.publisher.get_subscription_count() == 0, 'the CPU topic is read though nobody looks'

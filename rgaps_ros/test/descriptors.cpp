@@ -1,5 +1,5 @@
-// What of rgaps_ros needs no ROS but the messages: descriptors byte for byte, bad ones, leases and payload subscriptions with a manager. One program, run by
-// tests/msgs/check with Debian's rosidl or with a sourced ROS 2.
+// Tests of the headers that need no ROS but the messages: descriptors byte for byte, invalid descriptors, and leases and payload subscriptions with a
+// manager. One program; tests/msgs/check runs it with Debian's rosidl or a sourced ROS 2.
 
 #include <cstdint>
 #include <cstdio>
@@ -47,7 +47,7 @@ rgaps_message_handle_t handle_of(rgaps_kind_t kind, std::uint64_t bytes) {
   return handle;
 }
 
-/// The handle and the header, field by field.
+/// Compares handle and header field by field.
 template <class Descriptor>
 void expect_common(const Descriptor &descriptor, rgaps_kind_t kind, std::uint64_t bytes) {
   EXPECT(descriptor.handle.source_host[15] == 15 && descriptor.handle.topic_id[0] == 100);
@@ -66,7 +66,7 @@ void fill_header(Meta &meta) {
   for (std::uint8_t place = 0; place < 32; ++place) meta.user()[place] = place;
 }
 
-/// There and back: the same bytes.
+/// Writes a descriptor and reads it back: the same bytes.
 template <class Meta>
 void expect_round_trip(const rgaps_ros::DescriptorOf<Meta> &descriptor) {
   const auto described = copy<Meta>(descriptor);
@@ -144,10 +144,10 @@ void a_descriptor_that_contradicts_itself_is_refused_with_the_numbers() {
   EXPECT(check(Described<rgaps::PointCloud>{handle_of(RGAPS_KIND_POINT_CLOUD, 0), rgaps::PointCloud::create(0, 1, 16).value()}));
 }
 
-/// What was read of bytes that mean nothing: printed, so that it is read indeed.
+/// A checksum of what was read from random bytes. Printed, so that the compiler keeps the reads.
 std::size_t looked_at = 0;
 
-/// Whatever the bytes are, they are answered, and what is read of them stays within them.
+/// Random bytes get an answer, and reading from them stays within bounds.
 template <class DeviceT>
 void any_bytes(std::mt19937_64 &random) {
   using Meta = typename DeviceT::Meta;
@@ -155,7 +155,7 @@ void any_bytes(std::mt19937_64 &random) {
   auto *bytes = reinterpret_cast<std::uint8_t *>(&descriptor);
   for (int round = 0; round < 3000; ++round) {
     for (std::size_t place = 0; place < sizeof descriptor; ++place) bytes[place] = static_cast<std::uint8_t>(random());
-    // Half of them pass the first questions.
+    // Half of them pass the first checks.
     if (round % 2) {
       descriptor.handle.layout_version = descriptor.handle.LAYOUT_VERSION;
       descriptor.handle.kind = Meta::kind;
@@ -185,7 +185,7 @@ void what_is_default_constructed_is_invalid_and_says_so() {
   image.release(nullptr);
 }
 
-/// Publishes a picture full of one value; its descriptor as it comes out of a ROS message.
+/// Publishes an image filled with one value, and returns its descriptor as read from a ROS message.
 Described<rgaps::Image> publish(const rgaps::Publisher<rgaps::Image> &publisher, std::uint8_t value) {
   const auto meta = rgaps::Image::create(8, 4, "mono8").value();
   const std::vector<std::uint8_t> pixels(32, value);
@@ -200,7 +200,7 @@ void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   EXPECT(rgaps_ros::Process::instance().node(0, {}).value() == node);
   auto publisher = node->publisher<rgaps::Image>("payloads/front").value();
 
-  // Nobody has a payload subscription yet: the first descriptor takes one, since there is one topic of the kind.
+  // There is no payload subscription yet: the first descriptor makes one, since there is exactly one topic of the kind.
   const rgaps::DeviceImage early(subscriptions.lease(publish(publisher, 1)));
   EXPECT(!early.is_valid() && early.error().find("subscribed to the payloads of /payloads/front") == 0);
   const auto second = publish(publisher, 2);
@@ -208,7 +208,7 @@ void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   EXPECT(image.is_valid() && image.error().empty() && image.host()[31] == 2 && image.host().size() == 32);
   EXPECT(image.meta().width() == 8 && image.handle().sequence == 2 && image.device_pointer() != nullptr);
 
-  // Who asks for the same message gets the same lease; what is passed on within the process finds it when it is used.
+  // Taking the same message again gives the same lease; a lease passed on within the process finds it on first use.
   const rgaps::DeviceImage again(subscriptions.lease(second));
   EXPECT(again.host().data() == image.host().data());
   const auto third = publish(publisher, 3);
@@ -218,14 +218,14 @@ void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   const rgaps::DeviceImage copied = later;
   EXPECT(copied.host()[0] == 3 && later.host().data() == copied.host().data());
 
-  // Of another run.
+  // A handle of another run.
   auto replayed = publish(publisher, 4);
   replayed.handle.host_epoch -= 1;
   const rgaps::DeviceImage refused(subscriptions.lease(replayed));
   EXPECT(!refused.is_valid() && refused.status() == RGAPS_STALE);
   EXPECT(refused.error().find("is of an earlier run") != std::string::npos);
 
-  // A payload subscription is a subscriber: with a second topic of the kind there is nothing to guess, and it is named.
+  // A payload subscription is a subscriber: with a second topic of the kind the choice is ambiguous, and the error lists both.
   auto side = node->publisher<rgaps::Image>("payloads/side").value();
   const auto unseen = rgaps::DeviceImage(subscriptions.lease(publish(side, 5)));
   EXPECT(!unseen.is_valid());
@@ -234,7 +234,7 @@ void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   EXPECT(rgaps::DeviceImage(subscriptions.lease(publish(publisher, 7))).host()[0] == 7);
   EXPECT(subscription->subscriber.statistics().value().copied_bytes == 0);
 
-  // Another payload subscription of the topic keeps nothing that this one gave.
+  // Another payload subscription of the topic does not keep messages that this one gave.
   auto twin = subscriptions.add(node, "payloads/side", rgaps_subscriber_qos_default()).value();
   EXPECT(rgaps::DeviceImage(subscriptions.lease(publish(side, 8))).host()[0] == 8);
   const auto given = twin->subscriber.statistics().value();

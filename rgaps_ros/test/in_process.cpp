@@ -1,4 +1,4 @@
-// rgaps_ros within one process: what every kind of callback gets, what is refused, parameters, QoS, names, diagnostics.
+// rgaps_ros within one process: the arguments of every kind of callback, refusals, parameters, QoS, names, diagnostics.
 
 #include <gtest/gtest.h>
 
@@ -39,14 +39,14 @@ void samples_reach_callbacks_of_every_signature_without_a_copy(bool intra_proces
         places.push_back(image->info().value());
       });
   ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 3; }));
-  // rmw_rgaps has readers of its own.
+  // rmw_rgaps adds core subscribers of its own.
   EXPECT_GE(publisher.reader_count(), 3u);
   std::vector<int> sent;
   for (std::uint8_t value = 1; value <= 5; ++value) {
     publish(publisher, value);
     sent.push_back(value);
     ASSERT_TRUE(world.until([&] { return places.size() == 3u * value; }));
-    // The three read the same block of the same pool.
+    // All three read the same block of the same pool.
     for (std::size_t place = places.size() - 3; place < places.size(); ++place) {
       EXPECT_EQ(places[place].pool_inode, places.back().pool_inode);
       EXPECT_EQ(places[place].pool_offset, places.back().pool_offset);
@@ -67,7 +67,7 @@ TEST(InProcess, samples_reach_callbacks_of_every_signature_without_a_copy) { sam
 TEST(IntraProcess, samples_reach_callbacks_of_every_signature_without_a_copy) { samples_reach_callbacks_of_every_signature_without_a_copy(true); }
 
 /// Two subscriptions by the type adapter alone share what one payload subscription gets.
-void the_type_adapter_alone_does_with_a_payload_subscription(bool intra_process) {
+void the_type_adapter_alone_works_with_a_payload_subscription(bool intra_process) {
   World world(with(intra_process));
   rgaps_ros::PayloadSubscription<DeviceImage> payloads(world.node, "plain", rclcpp::QoS(10));
   Publisher publisher(world.node, "plain", rclcpp::QoS(10));
@@ -87,10 +87,10 @@ void the_type_adapter_alone_does_with_a_payload_subscription(bool intra_process)
   EXPECT_EQ(payloads.statistics().value().copied_bytes, on_host() ? 0u : 5u * 64 * 48);
 }
 
-TEST(InProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(false); }
-TEST(IntraProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(true); }
+TEST(InProcess, the_type_adapter_alone_works_with_a_payload_subscription) { the_type_adapter_alone_works_with_a_payload_subscription(false); }
+TEST(IntraProcess, the_type_adapter_alone_works_with_a_payload_subscription) { the_type_adapter_alone_works_with_a_payload_subscription(true); }
 
-TEST(InProcess, without_a_payload_subscription_the_first_sample_says_so_and_the_next_come) {
+TEST(InProcess, without_a_payload_subscription_only_the_first_sample_is_invalid) {
   World world(with(false));
   Publisher publisher(world.node, "alone", rclcpp::QoS(10));
   std::vector<std::string> errors;
@@ -109,7 +109,7 @@ TEST(InProcess, without_a_payload_subscription_the_first_sample_says_so_and_the_
   EXPECT_EQ(errors[2], "");
 }
 
-TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_samples_go_on) {
+TEST(InProcess, a_descriptor_without_a_message_is_refused_and_later_samples_arrive) {
   World world(with(false));
   Publisher publisher(world.node, "forged", rclcpp::QoS(10));
   auto forger = world.node->create_publisher<GpuImage>("forged", 10);
@@ -147,7 +147,7 @@ TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_s
   absurd.step = 1;
   refuses(absurd, "names a payload of 3072 B");
 
-  // A message of this run, a second time: a layered RMW knows it, and has delivered it already.
+  // A message of this run, a second time: rmw_rgaps recognizes the replay, and does not deliver it again.
   const auto handle = publish(publisher, 9);
   ASSERT_TRUE(world.until([&] { return values.size() == 1; }));
   GpuImage again;
@@ -185,7 +185,7 @@ TEST(InProcess, a_sample_stays_until_its_last_share_is_gone) {
   publisher.reset();
   EXPECT_EQ(value_of(kept[1]), 5);
   kept.clear();
-  // On a GPU a stream releases it, a moment later.
+  // On a GPU a stream releases it, slightly later.
   EXPECT_TRUE(world.until([&] { return subscription->statistics().value().held == 0; }));
 }
 
@@ -199,7 +199,7 @@ TEST(InProcess, foreign_memory_is_pushed_and_a_failed_loan_is_a_result) {
   const std::vector<std::uint8_t> pixels(64 * 48, 3);
   const auto meta = rgaps::Image::create(64, 48, "mono8").value();
   publisher.push_host(meta, pixels.data(), pixels.size()).value();
-  // What is pushed must be the device's.
+  // push() takes device memory only.
   if (on_host()) publisher.push(meta, pixels.data(), pixels.size()).value();
   const std::vector<int> wanted(on_host() ? 2 : 1, 3);
   ASSERT_TRUE(world.until([&] { return values.size() == wanted.size(); }));
@@ -209,10 +209,10 @@ TEST(InProcess, foreign_memory_is_pushed_and_a_failed_loan_is_a_result) {
   EXPECT_FALSE(publisher.loan(rgaps::Image::create(1, 48, "no such encoding")));
 }
 
-TEST(InProcess, a_subscription_on_a_stream_gets_samples_where_they_lie_and_copies_nothing) {
+TEST(InProcess, a_subscription_on_a_stream_gets_samples_in_place_without_a_copy) {
   World world(with(false));
   Publisher publisher(world.node, "stream", rclcpp::QoS(10));
-  const rgaps::Stream stream = nullptr;  // CUDA's default stream; of no meaning on the host.
+  const rgaps::Stream stream = nullptr;  // CUDA's default stream; ignored on the host backend.
   rgaps_ros::SubscriptionOptions<DeviceImage> options;
   options.stream = stream;
   std::vector<std::uint64_t> sequences;
@@ -231,7 +231,7 @@ TEST(InProcess, a_subscription_on_a_stream_gets_samples_where_they_lie_and_copie
   EXPECT_EQ(subscription->refused_count(), 0u);
 }
 
-TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoured) {
+TEST(InProcess, parameters_are_read_only_and_applied_and_so_are_qos_overrides) {
   World world(with(false, {{"rgaps./params.publisher.pool_bytes", 1 << 20},
                            {"rgaps./params.publisher.exhaustion", "refuse"},
                            {"qos_overrides./params.publisher.depth", 3},
@@ -244,7 +244,7 @@ TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoure
   EXPECT_FALSE(world.node->describe_parameter("rgaps./params.publisher.pool_bytes").description.empty());
   EXPECT_TRUE(world.node->describe_parameter("rgaps.device").read_only);
 
-  // Kept for nobody and never waited for: the pool of 1 MiB is full after some loans.
+  // The loans are kept and a full pool refuses, so the pool of 1 MiB is full after some loans.
   std::vector<rgaps_ros::Loan<rgaps::Image>> loans;
   for (int number = 0; number < 5; ++number) {
     auto loan = publisher.loan(rgaps::Image::create(512, 512, "mono8"));
@@ -256,7 +256,7 @@ TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoure
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "params", rclcpp::QoS(10), [](const DeviceImage &) {});
   EXPECT_EQ(subscription->ros()->get_actual_qos().reliability(), rclcpp::ReliabilityPolicy::BestEffort);
 
-  // The same where the node has declared its overrides by itself, without type, range and protection.
+  // The same if the node has declared its overrides automatically, without type, range and read-only flag.
   auto lax = with(false, {{"rgaps./lax.publisher.pool_bytes", 1 << 20},
                           {"rgaps./lax.subscription.slack", -5},
                           {"rgaps./words.subscription.slack", "five"}});
@@ -280,7 +280,7 @@ TEST(InProcess, names_are_those_after_namespaces_and_remapping) {
   Publisher qualified(*world.node, "left", rclcpp::QoS(10));
   EXPECT_STREQ(remapped.get_topic_name(), "/robot/front");
   EXPECT_STREQ(qualified.get_topic_name(), "/here/left");
-  // The core knows them by these names.
+  // The core uses the same names.
   auto core = rgaps::Node::create("reader").value();
   auto subscriber = core.subscriber<rgaps::Image>("/robot/front").value();
   publish(remapped, 8);
@@ -310,7 +310,7 @@ TEST(InProcess, a_lifecycle_node_publishes_and_subscribes) {
                                                                   [&](const DeviceImage &image) { values.push_back(value_of(image)); });
   const auto end = std::chrono::steady_clock::now() + time_max;
   while (publisher.get_subscription_count() == 0 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
-  // While the node is not active nothing goes out, and what was lent is given back.
+  // While the node is not active nothing is published, and a loan is given back.
   const auto refuses = [&](std::uint8_t value) {
     EXPECT_FALSE(publisher.is_activated());
     auto loan = publisher.loan(rgaps::Image::create(64, 48, "mono8")).value();
@@ -367,15 +367,15 @@ TEST(InProcess, diagnostics_have_the_time_of_the_node) {
       "/diagnostics", 10,
       [&](const diagnostic_msgs::msg::DiagnosticArray &array) { stamps.push_back(rclcpp::Time(array.header.stamp).nanoseconds()); });
   ASSERT_TRUE(world.until([&] { return !stamps.empty(); }));
-  // Nobody has told the time yet.
+  // There is no /clock yet.
   EXPECT_EQ(stamps[0], 0);
 }
 
-TEST(InProcess, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
+TEST(InProcess, an_executor_that_waits_for_a_payload_ends_when_ros_shuts_down) {
   if (rmw_looks_at_descriptors()) GTEST_SKIP() << "under this RMW no executor waits: it wakes when the payload is there";
   const auto context = std::make_shared<rclcpp::Context>();
   context->init(0, nullptr);
-  // An hour: the shutdown has to end the wait.
+  // An hour, so that only the shutdown can end the wait.
   World world(with(false, {{"rgaps./never.subscription.payload_timeout_ms", 3'600'000}}).context(context));
   auto forger = world.node->create_publisher<GpuImage>("never", 10);
   int refused = 0;
@@ -387,7 +387,7 @@ TEST(InProcess, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
   ASSERT_TRUE(world.until([&] { return forger->get_subscription_count() == 1; }));
   forger->publish(forged([](auto &) {}));
   std::thread spins([&] { world.executor.spin(); });
-  // The group is taken while its callback waits.
+  // The group cannot be taken once its callback waits.
   const auto end = std::chrono::steady_clock::now() + time_max;
   while (group->can_be_taken_from() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_FALSE(group->can_be_taken_from());

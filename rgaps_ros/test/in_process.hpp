@@ -1,4 +1,4 @@
-// What the tests within one process have in common: a node with its executor, samples full of one value, descriptors that are made up.
+// Shared by the tests within one process: a node with its executor, images filled with one value, forged descriptors.
 
 #ifndef RGAPS_ROS__TEST__IN_PROCESS_HPP_
 #define RGAPS_ROS__TEST__IN_PROCESS_HPP_
@@ -35,7 +35,7 @@ struct World {
       : node(std::make_shared<rclcpp::Node>("world", space, options)), executor(of(options)) {
     executor.add_node(node);
   }
-  /// Spins until it is so; false when the time is up.
+  /// Spins until the condition holds; false when the time is up.
   bool until(const std::function<bool()> &is_so) {
     const auto end = std::chrono::steady_clock::now() + time_max;
     while (!is_so() && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
@@ -50,7 +50,7 @@ struct World {
   }
 };
 
-/// Whether payloads lie in host memory. On a GPU what the CPU reads is a copy, and counted.
+/// Whether payloads are in host memory. On a GPU, the CPU reads a copy, which is counted.
 inline bool on_host() {
   static const bool is_host = [] {
     constexpr int host = 1;
@@ -60,7 +60,7 @@ inline bool on_host() {
   return is_host;
 }
 
-/// Publishes a picture full of one value.
+/// Publishes an image filled with one value.
 inline rgaps_message_handle_t publish(const Publisher &publisher, std::uint8_t value) {
   auto loan = publisher.loan(rgaps::Image::create(64, 48, "mono8")).value();
   for (auto &pixel : loan.host().value()) pixel = value;
@@ -68,7 +68,7 @@ inline rgaps_message_handle_t publish(const Publisher &publisher, std::uint8_t v
   return publisher.publish(std::move(loan)).value();
 }
 
-/// The value that a picture is full of; -1 if it is not valid or not full of one.
+/// The value that an image is filled with; -1 if the image is invalid or has several values.
 inline int value_of(const DeviceImage &image) {
   const auto pixels = image.host();
   if (!image.is_valid() || pixels.size() != 64 * 48) return -1;
@@ -78,10 +78,10 @@ inline int value_of(const DeviceImage &image) {
   return pixels[0];
 }
 
-/// Whether the RMW looks at descriptors itself: it refuses to publish what names nothing, and delivers only what is here.
+/// Whether the RMW checks descriptors itself: it refuses to publish one without a message, and delivers only messages that are on this host.
 inline bool rmw_looks_at_descriptors() { return std::string(rmw_get_implementation_identifier()) == "rmw_rgaps"; }
 
-/// A descriptor that this program writes itself.
+/// A descriptor with a forged handle.
 inline GpuImage forged(const std::function<void(rgaps_message_handle_t &)> &change) {
   rgaps_message_handle_t handle{};
   handle.layout_version = GpuImage().handle.LAYOUT_VERSION;

@@ -1,6 +1,6 @@
-// The tests within one process, from all files: ROS is there from the first to the last of them.
+// Runs the in-process tests of all files. ROS stays initialized for all of them.
 //
-// A manager, rgapsd, must be found in PATH; the tests start one with a runtime directory of their own.
+// Needs rgapsd in PATH; the tests start a manager with its own runtime directory.
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tests of rgaps_ros that need several processes, under every RMW that there is.
+"""Tests of rgaps_ros that need several processes, under every installed RMW.
 
 usage: run.py INSTALL_PREFIX BUILD_FOLDER [TEST ...]
 
-ROS 2 and the workspace are sourced. As root each run has a network namespace of its own, so that nobody else's topics are seen. What cannot run
-here is named with `skipped:`.
+ROS 2 and the workspace must be sourced. As root, each run gets its own network namespace, so that it sees no other topics. Tests that cannot run
+here are listed with `skipped:`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ SAMPLES = 30
 
 
 class Context:
-    """Where programs are."""
+    """Where the tests' programs are."""
 
     def __init__(self, prefix, build):
         self.streamer = os.path.join(build, 'test', 'streamer')
@@ -36,7 +36,7 @@ class Context:
 
 
 def program_of(package, name):
-    """A program of a ROS package, without what `ros2 run` puts around it."""
+    """A program of a ROS package, without the wrapper process of `ros2 run`."""
     folders = os.environ.get('AMENT_PREFIX_PATH', '').split(':')
     found = (os.path.join(folder, 'lib', package, name) for folder in folders)
     return next(filter(os.path.exists, found), name)
@@ -85,7 +85,7 @@ def across_processes_eight_subscribers_read_every_sample_in_place(context, world
         expect(publisher.passes(), f'published {SAMPLES}')
 
 
-def across_hosts_samples_arrive_equal_and_are_copied_for_nobody(context, world):
+def across_hosts_samples_arrive_equal_and_no_subscriber_gets_a_copy(context, world):
     if os.geteuid() != 0:
         return 'no root, no network namespaces'
     ids = world.pair_of_namespaces()
@@ -105,7 +105,7 @@ def across_hosts_samples_arrive_equal_and_are_copied_for_nobody(context, world):
     return None
 
 
-def the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks(context, world):
+def the_converter_carries_every_encoding_unchanged_and_only_while_subscribed_to(context, world):
     host = world.host()
     for kind in ('image', 'point_cloud'):
         to_gpu = convert(context, host, f'to_gpu_{kind}', kind, 'to_gpu', f'/{kind}/cpu_in', f'/{kind}/gpu')
@@ -117,8 +117,8 @@ def the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks
             converter.end()
 
 
-def the_converter_reads_publishers_that_make_their_best_effort(context, world):
-    """As cameras do. The converters come first, and have a clock that stands still."""
+def the_converter_reads_best_effort_publishers(context, world):
+    """A best-effort publisher, like a camera. The converters start first, and their clock stands still."""
     host = world.host()
     to_gpu = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/image/cpu_in', '/image/gpu', use_sim_time=True,
                      **{'qos_overrides./image/gpu.publisher.reliability': 'best_effort'})
@@ -129,7 +129,7 @@ def the_converter_reads_publishers_that_make_their_best_effort(context, world):
         converter.end()
 
 
-def a_component_that_is_loaded_and_unloaded_again_and_again_leaves_nothing(context, world):
+def a_component_that_is_loaded_and_unloaded_repeatedly_leaks_nothing(context, world):
     host = world.host()
     container = host.run('container', context.container)
     source = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=5)
@@ -150,11 +150,11 @@ def the_converter_is_a_component(context, world):
         raise Failed(loaded.output() + container.output())
 
 
-def samples_survive_a_bag_that_is_recorded_and_played_through_the_converter(context, world):
+def samples_survive_recording_and_playing_a_bag_through_the_converter(context, world):
     if not has_rosbag2():
         return 'no rosbag2'
     host = world.host()
-    # As the README says: where rosbag2 records no pictures under an RMW, converter and recorder have another one, and nobody else.
+    # As in the README: if rosbag2 records no pictures under an RMW, only converter and recorder use another one.
     environments = [{}, {'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}]
     recording = next((environment for environment in environments if records_pictures(world, host, environment)), None)
     if recording is None:
@@ -162,7 +162,7 @@ def samples_survive_a_bag_that_is_recorded_and_played_through_the_converter(cont
     bag = os.path.join(world.folder, 'pictures')
     converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/samples', '/pictures', recording)
     recorder = record(host, 'recorder', bag, '/pictures', recording)
-    # The converter subscribes when the recorder has come. Under another RMW it may see its publisher later than that sees it, and miss the first ones.
+    # The converter subscribes once the recorder has. Under another RMW, the converter may discover the publisher late and miss the first messages.
     publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
     wait_for_messages(bag, recorder, SAMPLES)
     for program in (publisher, converter):
@@ -192,7 +192,7 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
         a_layer_refuses_to_publish_them(context, host, bag)
         return None
 
-    # In the same run of the host, while another publisher is at work.
+    # In the same run of the host, while another publisher is active.
     player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
     reader = play(context, host, 'second', role='sub', count=SAMPLES, refusals=5)
     publisher = play(context, host, 'live', role='pub', count=SAMPLES)
@@ -216,7 +216,7 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
 
 
 def a_layer_refuses_to_publish_them(context, host, bag):
-    """What names nothing does not get as far as a subscriber: the player is told."""
+    """Descriptors without a message do not reach subscribers: the player gets an error."""
     for reason in ('is no message of this topic that this host has', 'is of an earlier run'):
         reader = play(context, host, 'second', role='sub', count=SAMPLES)
         player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
@@ -238,7 +238,7 @@ def record(host, name, bag, topic, environment=None):
 
 
 def records_pictures(world, host, environment):
-    """Whether rosbag2 records pictures at all under this RMW; seen not to be so with rmw_fastrtps_cpp 9.4.7 of Lyrical."""
+    """Whether rosbag2 records pictures under this RMW; rmw_fastrtps_cpp 9.4.7 of Lyrical does not."""
     if not there_is(environment.get('RMW_IMPLEMENTATION', world.rmw)):
         return False
     bag = os.path.join(world.folder, f'probe{len(world.programs)}')
@@ -255,7 +255,7 @@ def records_pictures(world, host, environment):
 
 
 def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
-    """Ends a recorder when its bag has so many messages. It is told to write each at once."""
+    """Ends a recorder when its bag has this many messages. The recorder is configured to write each at once."""
     end = time.monotonic() + seconds
     found = 0
     while found < count:
@@ -269,11 +269,11 @@ def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
 
 
 TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscribers_read_every_sample_in_place,
-         across_hosts_samples_arrive_equal_and_are_copied_for_nobody,
-         the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks,
-         the_converter_reads_publishers_that_make_their_best_effort, the_converter_is_a_component,
-         a_component_that_is_loaded_and_unloaded_again_and_again_leaves_nothing,
-         samples_survive_a_bag_that_is_recorded_and_played_through_the_converter,
+         across_hosts_samples_arrive_equal_and_no_subscriber_gets_a_copy,
+         the_converter_carries_every_encoding_unchanged_and_only_while_subscribed_to,
+         the_converter_reads_best_effort_publishers, the_converter_is_a_component,
+         a_component_that_is_loaded_and_unloaded_repeatedly_leaks_nothing,
+         samples_survive_recording_and_playing_a_bag_through_the_converter,
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 
 

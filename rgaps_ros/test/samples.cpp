@@ -1,11 +1,11 @@
-// Samples of rclcpp nodes for tests/ros/clients, which mixes them with those of other languages: publishes pictures that their number foretells, or
-// checks them.
+// Samples of rclcpp nodes for tests/ros/clients, which mixes them with nodes of other languages: publishes images whose content follows from their
+// number, or checks them.
 //
 //   samples publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //   samples subscribe TOPIC COUNT
 //   samples join TOPIC COUNT
 //
-// `join` begins with whichever picture comes first.
+// `join` begins with any picture.
 // tests/ros/samples.py is the same for rclpy, crates/rgaps-ros/examples for Rust.
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace {
 
-// Messages that ROS keeps. More than are published at once.
+// Messages that ROS keeps: more than are published at once.
 constexpr std::size_t depth = 100;
 constexpr std::uint32_t width = 320, height = 240;
 constexpr std::chrono::seconds time_max(100);
@@ -64,7 +64,7 @@ int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::
     publisher.publish(std::move(loan)).value();
   }
   std::printf("published %u\n", count);
-  // What it has is read to its end: whoever is told says when.
+  // Subscribers read to the end; the caller says when to exit.
   std::getchar();
   return 0;
 }

@@ -1,4 +1,4 @@
-// What strangers bring to rgaps_ros: sensor_msgs that are odd, descriptors that are made up by the thousand, and what a publisher tells them.
+// Untrusted input to rgaps_ros: odd sensor_msgs, thousands of forged descriptors, and the errors that publishers return.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ PointField field(const std::string &name, std::uint32_t offset = 0, std::uint8_t
   return made;
 }
 
-/// A cloud of one row of 3 points of 16 B, changed.
+/// A cloud of one row of 3 points of 16 B, modified.
 PointCloud2 cloud(const std::function<void(PointCloud2 &)> &change) {
   PointCloud2 made;
   made.height = 1;
@@ -48,11 +48,11 @@ std::string why(const PointCloud2 &cloud) {
 TEST(Strangers, odd_clouds_are_carried_unchanged_or_refused_with_the_reason) {
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   EXPECT_EQ(why(cloud([](auto &) {})), "");
-  // Without a point: as PCL makes them, and as they are made by nobody.
+  // Without points: as PCL makes them, and in ways that no library does.
   EXPECT_EQ(why(cloud([](auto &cloud) { cloud.width = 0, cloud.row_step = 0, cloud.data.clear(); })), "");
   EXPECT_EQ(why(cloud([](auto &cloud) { cloud.width = 0, cloud.height = 0, cloud.row_step = 0, cloud.data.clear(); })), "");
   EXPECT_EQ(why(PointCloud2()), "");
-  // Rows with something behind them.
+  // Rows with padding.
   EXPECT_EQ(why(cloud([](auto &cloud) { cloud.row_step = 50, cloud.height = 2, cloud.data.resize(100); })), "");
   const auto says = [](const PointCloud2 &cloud, const std::string &reason) {
     EXPECT_NE(why(cloud).find(reason), std::string::npos) << reason << " is not in: " << why(cloud);
@@ -105,7 +105,7 @@ TEST(Strangers, a_cloud_without_points_goes_through) {
   EXPECT_EQ(errors, (std::vector<std::string>{""}));
 }
 
-TEST(Strangers, refusals_of_publishers_that_are_made_up_do_not_fill_the_log) {
+TEST(Strangers, refusals_of_forged_publishers_do_not_fill_the_log) {
   constexpr std::uint64_t publishers = 100'000;
   rgaps_ros::Refusals refusals;
   std::size_t told = 0;

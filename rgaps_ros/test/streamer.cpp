@@ -1,12 +1,12 @@
-// Plays one side of a stream, for tests that need several processes: parameters say which.
+// Runs one side of a stream, for tests that need several processes. Parameters select the side:
 //
-//   role pub:  publishes `count` messages once `subscriptions` ROS subscriptions and `readers` of the payloads are there, and stays until the
+//   role pub:  publishes `count` messages once there are `subscriptions` ROS subscriptions and `readers` core subscribers, and stays until the
 //              subscriptions are gone.
 //   role sub:  makes `subscriptions` subscriptions, compares every byte, and ends when each has had `count` different messages and `refusals`
-//              descriptors were refused. Messages come one after the other from the first on, unless `in_order` is false.
+//              descriptors were refused. Messages must arrive in order from the first on, unless `in_order` is false.
 //
 // A message's number is in the seconds of its stamp, which sensor_msgs carry too.
-// The last line is what was seen. Ends with 1 if anything was wrong or the time was up.
+// The last line of output is a summary. The exit status is 1 if a check failed or the time was up.
 
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds time_max(60);
 
-/// Byte `place` of message `number`.
+/// The byte at `place` of message `number`.
 std::uint8_t byte_of(std::uint64_t number, std::size_t place) { return static_cast<std::uint8_t>(number * 31 + place * 7 + place / 251); }
 
 template <class Meta>
@@ -58,7 +58,7 @@ class Streamer : public rclcpp::Node {
     period = std::chrono::milliseconds(declare_parameter<std::int64_t>("period_ms", 10));
   }
 
-  /// Spins until it is so, or the time is up.
+  /// Spins until the condition holds, or the time is up.
   bool spin_until(const std::function<bool()> &is_so) {
     rclcpp::executors::SingleThreadedExecutor executor;
     executor.add_node(shared_from_this());
@@ -75,7 +75,7 @@ class Streamer : public rclcpp::Node {
     rgaps_ros::Publisher<DeviceT> publisher(*this, "samples", qos());
     const bool there = spin_until([&] { return publisher.get_subscription_count() >= subscriptions && publisher.reader_count() >= readers; });
     if (!there) {
-      std::printf("only %zu subscriptions and %lu readers came\n", publisher.get_subscription_count(),
+      std::printf("only %zu subscriptions and %lu core subscribers matched\n", publisher.get_subscription_count(),
                   static_cast<unsigned long>(publisher.reader_count()));
       return false;
     }

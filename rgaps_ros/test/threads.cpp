@@ -1,5 +1,5 @@
-// rgaps_ros under executors with many threads, under that of events, and with leases that go about: what is published comes once, to everybody,
-// and stays as long as anybody has it.
+// rgaps_ros under multi-threaded executors, under the events executor, and with leases that change threads: each subscription gets each sample once,
+// and a sample stays as long as a lease of it exists.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using namespace in_process;
 
-/// Until it is so, while another thread spins; false when the time is up.
+/// Waits until the condition holds while another thread spins; false when the time is up.
 template <class IsSo>
 bool eventually(IsSo &&is_so) {
   const auto end = std::chrono::steady_clock::now() + time_max;
@@ -30,7 +30,7 @@ bool eventually(IsSo &&is_so) {
   return is_so();
 }
 
-/// An executor that spins in a thread of its own, until the end.
+/// An executor that spins in its own thread until it is destroyed.
 template <class Executor>
 class Spinning {
  public:
@@ -45,7 +45,7 @@ class Spinning {
   std::thread thread_;
 };
 
-/// What came, by several threads.
+/// The values that several threads received.
 class Values {
  public:
   void add(int value) {
@@ -62,7 +62,7 @@ class Values {
   std::multiset<int> values_;
 };
 
-/// Lets nobody through until so many are there at once.
+/// A barrier: blocks until this many threads have reached it.
 class Gate {
  public:
   explicit Gate(int wanted) : wanted_(wanted) {}
@@ -90,7 +90,7 @@ void a_reentrant_group_gets_every_sample_once_by_several_threads(bool intra_proc
   rgaps_ros::SubscriptionOptions<DeviceImage> options;
   options.ros.callback_group = world.node->create_callback_group(rclcpp::CallbackGroupType::Reentrant);
   Values one, two;
-  // rclcpp has each subscription in one thread at a time; the two are in theirs together.
+  // rclcpp runs each subscription in one thread at a time; the two subscriptions run at the same time.
   Gate gate(2);
   auto first = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(samples), [&](const DeviceImage &image) {
     EXPECT_TRUE(gate.pass());
@@ -122,8 +122,8 @@ TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_sample_once_by_several_th
   a_reentrant_group_gets_every_sample_once_by_several_threads(true);
 }
 
-/// Messages and descriptors go in one order, or a subscription that takes by handle in order releases those whose descriptors are overtaken.
-void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_process) {
+/// If the order of messages and descriptors differed, a subscription that takes by handle in order would release the overtaken ones.
+void samples_that_several_threads_publish_through_one_publisher_all_arrive(bool intra_process) {
   constexpr int samples = 50, threads = 4;
   World world(with(intra_process));
   Publisher publisher(world.node, "shared", rclcpp::QoS(threads * samples));
@@ -145,11 +145,11 @@ void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_p
   EXPECT_EQ(subscription->statistics().value().lost, 0u);
 }
 
-TEST(Threads, what_several_threads_publish_through_one_publisher_comes_whole) {
-  what_several_threads_publish_through_one_publisher_comes_whole(false);
+TEST(Threads, samples_that_several_threads_publish_through_one_publisher_all_arrive) {
+  samples_that_several_threads_publish_through_one_publisher_all_arrive(false);
 }
-TEST(ThreadsIntraProcess, what_several_threads_publish_through_one_publisher_comes_whole) {
-  what_several_threads_publish_through_one_publisher_comes_whole(true);
+TEST(ThreadsIntraProcess, samples_that_several_threads_publish_through_one_publisher_all_arrive) {
+  samples_that_several_threads_publish_through_one_publisher_all_arrive(true);
 }
 
 void an_executor_of_events_gets_every_sample_in_order(bool intra_process) {
@@ -175,7 +175,7 @@ void an_executor_of_events_gets_every_sample_in_order(bool intra_process) {
 TEST(Threads, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(false); }
 TEST(ThreadsIntraProcess, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(true); }
 
-TEST(Threads, leases_outlive_subscription_node_and_context_in_whatever_thread) {
+TEST(Threads, leases_outlive_subscription_node_and_context_in_any_thread) {
   constexpr int samples = 5;
   std::vector<DeviceImage> kept;
   {
@@ -235,7 +235,7 @@ TEST(Threads, subscriptions_come_and_go_while_samples_are_published) {
   is_over = true;
   publishes.join();
   EXPECT_EQ(wrong, 0);
-  // No core subscriber is left but those of a layered RMW that the executor releases it later.
+  // No core subscriber is left, except those of rmw_rgaps that the executor releases later.
   EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
 }
 

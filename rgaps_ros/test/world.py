@@ -1,4 +1,4 @@
-"""Hosts, programs and bags for the tests of rgaps_ros: everything that is started is ended, and every wait has an end."""
+"""Hosts, programs and bags for the tests of rgaps_ros. Every started program is ended, and every wait has a time-out."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ SECONDS_MAX = 90
 
 
 class Failed(Exception):
-    """A test's reason."""
+    """A failed test, with its reason."""
 
 
 class Program:
-    """A program that was started. Its output is kept."""
+    """A started program. Its output is kept."""
 
     def __init__(self, world, name, command, environment):
         self.name = name
@@ -29,21 +29,21 @@ class Program:
             return log.read()
 
     def wait(self, seconds=SECONDS_MAX):
-        """Its exit status; fails if it does not end."""
+        """Its exit status; fails if it does not end in time."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Failed(f'{self.name} does not end:\n{self.output()[-4000:]}') from None
 
     def passes(self):
-        """Fails unless it ends well; its last line."""
+        """Fails unless it exits with 0; returns its last line."""
         status = self.wait()
         if status != 0:
             raise Failed(f'{self.name} ended with {status}:\n{self.output()[-4000:]}')
         return self.output().strip().splitlines()[-1]
 
     def until(self, text):
-        """Waits until it has written this."""
+        """Waits until its output contains this text."""
         end = time.monotonic() + SECONDS_MAX
         while text not in self.output():
             if time.monotonic() > end or self.process.poll() is not None:
@@ -51,7 +51,7 @@ class Program:
             time.sleep(0.05)
 
     def end(self, number=signal.SIGINT):
-        """Ends it and what it has started."""
+        """Ends it and its child processes."""
         for attempt in (number, signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, attempt)
@@ -61,7 +61,7 @@ class Program:
 
 
 class Host:
-    """A manager with a runtime directory of its own, in this network namespace or in another one."""
+    """A manager with its own runtime directory, in this or another network namespace."""
 
     def __init__(self, world, namespace=None, settings=(), environment=None):
         self.world, self.namespace, self.environment = world, namespace, environment or {}
@@ -88,7 +88,7 @@ class Host:
 
 
 class World:
-    """What one test has. Ends everything when it is left."""
+    """The resources of one test. Leaving it ends everything."""
 
     def __init__(self, rmw, domain):
         self.rmw, self.domain = rmw, domain
@@ -119,7 +119,7 @@ class World:
         return Host(self, namespace, settings, environment)
 
     def pair_of_namespaces(self):
-        """Two network namespaces with a cable, as process ids that hold them."""
+        """Two connected network namespaces, as the process ids that hold them."""
         holders = [self.run(f'namespace-{place}', ['unshare', '-n', 'sleep', 'infinity']) for place in (1, 2)]
         end = time.monotonic() + SECONDS_MAX
         own = os.readlink('/proc/self/ns/net')

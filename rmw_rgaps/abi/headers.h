@@ -1,4 +1,4 @@
-/* The C declarations of rmw: those of the ROS that is sourced, or the stand-in for them. RGAPS_LEVEL says whose functions there are. */
+/* The C declarations of rmw: those of the sourced ROS, or the stand-in. RGAPS_LEVEL says which distro's functions exist. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* What the headers of rmw, rcutils and rosidl declare, as far as the layer and its tests need it, for machines without ROS. RGAPS_STANDIN is
- * 0 for Humble, 1 for Jazzy, 2 for Kilted, 3 for Lyrical. Names, types and order are ROS's; what is only pointed to stays incomplete. */
+/* Declarations of rmw, rcutils and rosidl, as far as the layer and its tests need them, for machines without ROS. RGAPS_STANDIN is
+ * 0 for Humble, 1 for Jazzy, 2 for Kilted, 3 for Lyrical. Names, types and order are ROS's; types used only through pointers stay incomplete. */
 typedef int32_t rmw_ret_t;
 
 enum

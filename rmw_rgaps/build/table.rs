@@ -1,14 +1,14 @@
-//! The tables of abi/*.def, and what their C types are called in Rust. Shared by the build script and the tests.
+//! Reads the tables of abi/*.def, and translates their C types to Rust. Shared by the build script and the tests.
 
-/// Since when a function is there; the order is that of RGAPS_LEVEL, where Kilted (2) added none to Jazzy's.
+/// The levels (RGAPS_LEVEL) that added functions; Kilted (2) added none to Jazzy's.
 const LEVELS: [(&str, u32); 3] = [("humble", 0), ("jazzy", 1), ("lyrical", 3)];
 
 /// A line `FUNCTION(since, need, result, name, (parameters))`.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The first RGAPS_LEVEL that has it.
+    /// The first RGAPS_LEVEL that has the function.
     pub level: u32,
-    /// Whether an RMW without it is refused.
+    /// Whether an RMW that lacks it is refused.
     pub required: bool,
     /// The C type of its result.
     pub result: String,
@@ -23,7 +23,7 @@ pub struct Function {
 pub struct Entry {
     /// SCALAR, ENUM, CALLBACK, STRUCT, FIELD or CONSTANT.
     pub what: String,
-    /// What is between the parentheses, split at commas outside inner ones.
+    /// The text between the parentheses, split at commas outside inner ones.
     pub arguments: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub fn functions(text: &str, level: u32) -> Vec<Function> {
             panic!("functions.def: five arguments are needed: {entry:?}")
         };
         let level = LEVELS.iter().find(|(name, _)| name == since);
-        let (_, level) = level.unwrap_or_else(|| panic!("functions.def: {name}: there is no distro {since}"));
+        let (_, level) = level.unwrap_or_else(|| panic!("functions.def: {name}: unknown distro {since}"));
         assert!(["required", "optional"].contains(&need.as_str()), "functions.def: {name}: {need}");
         let parameters = inner_list(parameters);
         Function { level: *level, required: need == "required", result: result.clone(), name: name.clone(), parameters }
@@ -48,7 +48,7 @@ pub fn entries(text: &str) -> Vec<Entry> {
     let entries: Vec<Entry> = lines
         .map(|line| match line.strip_suffix(')').and_then(|line| line.split_once('(')) {
             Some((what, arguments)) => Entry { what: what.to_owned(), arguments: split(arguments) },
-            None => panic!("a table has a line of another form: {line}"),
+            None => panic!("a table has a malformed line: {line}"),
         })
         .collect();
     assert!(!entries.is_empty(), "a table is empty");
@@ -99,7 +99,7 @@ pub fn rust_type(c_type: &str) -> String {
         "uint64_t" => "u64",
         other => other,
     };
-    // `const` is what the innermost pointer points to.
+    // `const` applies to the innermost pointer's target.
     let innermost = if c_type.starts_with("const ") { "*const " } else { "*mut " };
     match pointers {
         0 => base.to_owned(),

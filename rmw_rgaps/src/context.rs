@@ -1,6 +1,6 @@
-//! What GPU entities of one rmw context share: a node of the core, the thread that wakes waiters, and the guard conditions they sleep on.
+//! State shared by the GPU entities of one rmw context: a node of the core, the thread that wakes waiters, and the guard conditions they wait on.
 //!
-//! It is made for the first GPU entity of a context and goes with the last; a context without any has none.
+//! It is made for a context's first GPU entity and dropped with the last.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,19 +14,19 @@ use crate::support::Raw;
 use crate::sys::{rmw_context_t, rmw_guard_condition_t, rmw_node_t};
 use crate::wait::Waiter;
 
-/// The contexts that have GPU entities, by the address of rmw's.
+/// The contexts that have GPU entities, by the address of their rmw context.
 static CONTEXTS: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
 
-/// See the page's head.
+/// The core's half of an rmw context.
 pub(crate) struct Context {
-    // Stopped first: it uses what follows.
+    // First, so that it is stopped before the fields that it uses are dropped.
     pub(crate) notifier: Notifier,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) node: Node,
 }
 
 impl Context {
-    /// The one that a node belongs to; made if there is none.
+    /// The context of a node; made if there is none.
     // SAFETY: a node that the inner RMW has made and not destroyed, and accepted for an entity.
     pub(crate) unsafe fn of(node: *const rmw_node_t) -> Result<Arc<Self>, String> {
         // SAFETY: as the caller says.
@@ -36,7 +36,7 @@ impl Context {
         contexts.retain(|(_, context)| context.strong_count() > 0);
         let mut known =
             contexts.iter().filter(|(known, _)| *known == address).filter_map(|(_, context)| context.upgrade());
-        // In a forked child the parent's may have had this address.
+        // A forked child may reuse the address of a context of its parent; that one is skipped.
         if let Some(context) = known.find(|context| context.node.is_owner()) {
             return Ok(context);
         }
@@ -58,7 +58,7 @@ impl Context {
         Ok(context)
     }
 
-    /// What stands for it: the address of rmw's.
+    /// Its key: the address of the rmw context.
     pub(crate) fn address(&self) -> usize {
         self.waiters.context.0 as usize
     }
@@ -71,8 +71,8 @@ impl Drop for Context {
     }
 }
 
-/// Waiters that nobody uses now. Their guard conditions are the inner RMW's and outlive every wait: one that is triggered late only makes
-/// the next wait look once more.
+/// Idle waiters. Their guard conditions belong to the inner RMW and outlive every wait. A late trigger only makes the next wait check once
+/// more.
 pub(crate) struct Waiters {
     context: Raw<rmw_context_t>,
     /// None once the context's GPU entities are gone.
@@ -80,7 +80,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// One for a wait; None, with the inner RMW's error, if there can be none.
+    /// A waiter for one wait; None, with the inner RMW's error set, if none can be made.
     pub(crate) fn get(&self) -> Option<Waiter> {
         let idle = lock(&self.idle).as_mut().and_then(Vec::pop);
         idle.or_else(|| {
@@ -112,19 +112,19 @@ impl Guard {
         Self(Raw(guard))
     }
 
-    /// What stands for it in a wait set.
+    /// Its entry in a wait set.
     pub(crate) fn data(self) -> *mut c_void {
         // SAFETY: it lives as long as its context's GPU entities.
         unsafe { (*self.0.0).data }
     }
 
-    /// Wakes who waits with it.
+    /// Wakes the wait that includes it.
     pub(crate) fn trigger(self) {
         // SAFETY: it lives as long as its context's GPU entities; triggering is for every thread.
         let _ = unsafe { calls::rmw_trigger_guard_condition(self.0.0) };
     }
 
-    /// With the thread gone nobody triggers it any more.
+    /// Call it after the notifier's thread has ended, so that no trigger follows.
     fn destroy(self) {
         // SAFETY: made by `Waiters::get`, and destroyed once, by whoever has its waiter.
         let _ = unsafe { calls::rmw_destroy_guard_condition(self.0.0) };
@@ -135,7 +135,7 @@ impl Guard {
     }
 }
 
-/// Locks, also after a panic elsewhere: what the locks here protect is consistent between statements.
+/// Locks a mutex even if another thread panicked: the data behind the mutexes here is consistent between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,15 @@
-//! Descriptors: what a ROS message of a GPU topic is, byte for byte. A handle, then the core's metadata.
+//! Descriptors: ROS messages of GPU topics, byte for byte. A handle, then the core's metadata.
 
 use std::ffi::c_void;
 
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::{Described, Handle, MessageInfo};
 
-/// Bytes of metadata that the core keeps for a message, at most.
+/// Most bytes of metadata that the core keeps for a message.
 const META_BYTES_MAX: usize = 1024;
 const BYTES_MAX: usize = Handle::BYTES + META_BYTES_MAX;
 
-/// Memory for a message of any of the types, as C and C++ lay them out.
+/// Memory for a message of any of the types, in the layout of C and C++.
 #[repr(C, align(8))]
 #[derive(Clone)]
 pub(crate) struct Descriptor([u8; BYTES_MAX]);
@@ -20,12 +20,12 @@ pub(crate) const fn bytes_of(encoded: usize) -> usize {
 }
 
 impl Descriptor {
-    /// Nothing but zeros.
+    /// All zeros.
     pub(crate) fn zeroed() -> Self {
         Self([0; BYTES_MAX])
     }
 
-    /// Names no message yet.
+    /// A descriptor that does not name a message yet.
     pub(crate) fn empty(kind: Kind) -> Self {
         let handle = Handle { layout_version: Handle::LAYOUT_VERSION, kind: kind.code(), ..Handle::default() };
         let mut descriptor = Self::zeroed();
@@ -33,7 +33,7 @@ impl Descriptor {
         descriptor
     }
 
-    /// Of a message that was taken.
+    /// The descriptor of a taken message.
     pub(crate) fn of(message: &Described<DynamicMeta>) -> Self {
         let mut descriptor = Self::zeroed();
         let (handle, meta) = descriptor.0.split_at_mut(Handle::BYTES);
@@ -57,7 +57,7 @@ impl Descriptor {
         self.0.as_mut_ptr().cast()
     }
 
-    /// Copies it to where a ROS message of its type lies.
+    /// Copies it into a ROS message of its type.
     // SAFETY: a message of this kind lies there, and nobody reads it meanwhile.
     pub(crate) unsafe fn copy_to(&self, kind: Kind, message: *mut c_void) {
         // SAFETY: the message is so long, as the caller says; the descriptor is longer; they are different memory.
@@ -72,7 +72,7 @@ pub(crate) unsafe fn handle_of(message: *const c_void) -> Handle {
     Handle::from_bytes(&unsafe { message.cast::<[u8; Handle::BYTES]>().read() })
 }
 
-/// A publisher's identity as rmw's, which has 16 or 24 bytes: its own, then its host's.
+/// A publisher's gid, of rmw's 16 or 24 bytes: its own identity, then its host's.
 pub(crate) fn gid(info: &MessageInfo, to: &mut [u8]) {
     let publisher = info.publisher.to_ne_bytes();
     to.iter_mut().zip(publisher.iter().chain(&info.source_host)).for_each(|(to, byte)| *to = *byte);
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_descriptor_says_its_layout_and_kind_and_names_nothing() {
+    fn an_empty_descriptor_has_its_layout_and_kind_and_names_no_message() {
         let handle = Descriptor::empty(Kind::Tensor).handle();
         assert_eq!((handle.layout_version, handle.kind), (Handle::LAYOUT_VERSION, Kind::Tensor.code()));
         assert_eq!((handle.publisher, handle.sequence), (0, 0));

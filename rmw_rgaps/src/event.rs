@@ -1,4 +1,4 @@
-//! Lost messages of GPU subscriptions, from the core's counter. Every other event, and those of other entities, are the inner RMW's.
+//! The message-lost event of GPU subscriptions, from the core's counter. The inner RMW provides all other events.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::subscription::{self, Entity};
 use crate::support;
 use crate::sys::*;
 
-/// In every event of ours. It is known by its address; `data` is the subscription's.
+/// The identifier in every event of the layer, known by its address; the event's `data` is the subscription's.
 static IDENTIFIER: [u8; 16] = *b"rmw_rgaps_event\0";
 
-/// Whether an event is one of ours, and the subscription that it is of, if that still lives.
+/// Whether an event is the layer's, and its subscription if that still exists.
 pub(crate) enum Whose {
     Inner,
     Ours(Option<Arc<Entity>>),
@@ -30,7 +30,7 @@ pub(crate) unsafe fn whose(event: *const rmw_event_t) -> Whose {
     }
 }
 
-/// Whether messages were lost that no take of the event has told.
+/// Whether messages were lost since the event was last taken.
 pub(crate) fn is_ready(entity: &Entity) -> bool {
     let lost = entity.core.statistics().lost;
     lock(&entity.taking).untold_losses(lost) > 0
@@ -77,7 +77,7 @@ pub(crate) unsafe fn rmw_take_event(event: *const rmw_event_t, info: *mut c_void
         return support::forked(&entity.topic);
     }
     if info.is_null() || taken.is_null() {
-        let why = "there is no place for the event";
+        let why = "a pointer for the event's status is null";
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: {why}", entity.topic));
     }
     let lost = entity.core.statistics().lost;

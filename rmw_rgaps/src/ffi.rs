@@ -1,4 +1,4 @@
-//! The guard around everything that C calls: no panic leaves this library, and what went wrong is in the error state of rcutils.
+//! Guards every function that C calls: no panic leaves this library, and errors are set in the error state of rcutils.
 
 use std::any::Any;
 use std::fmt::Arguments;
@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::rcutils;
 use crate::sys::{RMW_RET_ERROR, RMW_RET_UNSUPPORTED, rmw_ret_t};
 
-/// What a function returns that could not do its work.
+/// The result of a function that failed.
 pub(crate) trait Failure {
-    /// For an error.
+    /// The result for an error.
     fn failed() -> Self;
 
-    /// For what the inner RMW lacks.
+    /// The result for a function that the inner RMW lacks.
     fn unsupported() -> Self;
 }
 
@@ -56,7 +56,7 @@ impl<T> Failure for *const T {
     }
 }
 
-/// Runs an exported function's body. A panic is an error of the call.
+/// Runs the body of an exported function. A panic makes the call fail.
 pub(crate) fn guard<R: Failure>(name: &str, body: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
@@ -67,7 +67,7 @@ pub(crate) fn guard<R: Failure>(name: &str, body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// As `guard`, for what others' threads call: nobody takes a result.
+/// Like `guard`, for callbacks on other threads, which return nothing.
 pub(crate) fn guard_callback(name: &str, body: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
         rcutils::log(rcutils::Severity::Error, format_args!("{name}: a bug of rmw_rgaps: {}", text_of(panic.as_ref())));
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_failure_of_the_call_and_goes_no_further() {
+    fn a_panic_fails_the_call_and_does_not_propagate() {
         assert_eq!(guard("f", || -> rmw_ret_t { panic!("told {}", 1) }), RMW_RET_ERROR);
         assert!(guard("f", || -> *mut u8 { panic!("plain") }).is_null());
         assert!(!guard("f", || -> bool { std::panic::panic_any(3) }));

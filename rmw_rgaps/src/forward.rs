@@ -1,10 +1,10 @@
-//! The exported functions: exactly those that the distro's rmw headers declare for an RMW, one line of `for_each_function` each, of exactly
-//! their type. What is not named in the second list of `use` goes to the inner RMW as it is.
+//! The exported functions: exactly those that the distro's rmw headers declare for an RMW, one line of `for_each_function` each, with exactly
+//! their types. Those not named in the second list of `use` are forwarded to the inner RMW.
 
 use std::ffi::c_char;
 
 use crate::sys::for_each_function;
-// Shadowed, name by name, by what the layer does itself.
+// Shadowed, name by name, by the layer's own implementations.
 use crate::inner::calls::*;
 
 use crate::event::{rmw_event_set_callback, rmw_subscription_event_init, rmw_take_event};
@@ -28,13 +28,13 @@ use crate::take::{
 use crate::take::{rmw_take_dynamic_message, rmw_take_dynamic_message_with_info};
 use crate::wait::rmw_wait;
 
-/// What rcl compares with RMW_IMPLEMENTATION, before anything else.
+/// rcl compares it with RMW_IMPLEMENTATION before any other call.
 // SAFETY: no arguments.
 unsafe fn rmw_get_implementation_identifier() -> *const c_char {
     c"rmw_rgaps".as_ptr()
 }
 
-/// The function that says whose library this is, to know it again.
+/// The identifier function of this library, to detect when the inner library is this one.
 pub(crate) fn own_identifier() -> unsafe extern "C" fn() -> *const c_char {
     exported::rmw_get_implementation_identifier
 }
@@ -46,7 +46,7 @@ macro_rules! export {
             use crate::sys::*;
 
             $(
-                /// What rmw's headers say of it.
+                /// See rmw's headers.
                 // SAFETY: what they ask of their callers.
                 #[unsafe(no_mangle)]
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
@@ -55,7 +55,7 @@ macro_rules! export {
                 }
             )*
 
-            // Of exactly the type that the C compiler has compared with the headers.
+            // Each has exactly the type that the C compiler compared with the headers.
             $(const _: unsafe extern "C" fn($($type),*) -> $result = $name;)*
         }
     };

@@ -1,24 +1,24 @@
-//! What keeps a user's callback and the end of what it is of apart, though the callback may be the one that ends it.
+//! Keeps a user's callback and the destruction of its entity apart, even if the callback itself destroys the entity.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::context::lock;
 
-/// A lock that the thread which has it passes freely, and everybody once it is closed.
+/// A reentrant lock that no longer blocks any thread once it is closed.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// The thread that is inside; 0 for none.
+    /// The thread inside; 0 for none.
     inside: Mutex<usize>,
     left: Condvar,
     is_closed: AtomicBool,
 }
 
-/// What keeps others out until it is dropped: nothing if this thread is inside further up its stack, or the gate closed.
+/// Keeps other threads out until it is dropped. Holds nothing if this thread is already inside further up its stack, or if the gate is closed.
 pub(crate) struct Inside<'a>(Option<&'a Gate>);
 
 impl Gate {
-    /// Waits for whoever is inside, but not for one who has closed the gate: that one may wait for this thread.
+    /// Waits for the thread inside, unless that thread has closed the gate: it may be waiting for this one.
     pub(crate) fn enter(&self) -> Inside<'_> {
         let own = this_thread();
         let mut inside = lock(&self.inside);
@@ -32,16 +32,16 @@ impl Gate {
         Inside(Some(self))
     }
 
-    /// Waits for whoever is inside and lets nobody in any more.
+    /// Waits for the thread inside, and lets no thread in any more.
     pub(crate) fn close(&self) {
         let _inside = self.enter();
-        // Within the lock, so that nobody goes to sleep in between.
+        // With the lock held, so that no thread begins to wait in between.
         let _lock = lock(&self.inside);
         self.is_closed.store(true, Ordering::Release);
         self.left.notify_all();
     }
 
-    /// What was to be kept apart from is over.
+    /// Whether the entity is being destroyed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -56,7 +56,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Another one for each living thread, and never 0.
+/// A number for each living thread, never 0.
 fn this_thread() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark) as usize)
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_inside_passes_and_others_wait_for_it() {
+    fn the_thread_inside_enters_again_and_others_wait_for_it() {
         let gate = Gate::default();
         let inside = gate.enter();
         drop(gate.enter());
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_inside_and_closes_the_gate_may_wait_for_those_who_wait_at_it() {
+    fn a_thread_that_closes_the_gate_from_inside_may_wait_for_those_outside() {
         let gate = Gate::default();
         let inside = gate.enter();
         std::thread::scope(|scope| {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_the_gate_waits_for_who_is_inside() {
+    fn closing_the_gate_waits_for_the_thread_inside() {
         let gate = Gate::default();
         let (is_over, starting) = (AtomicBool::new(false), Barrier::new(2));
         let inside = gate.enter();

@@ -1,4 +1,4 @@
-//! A callback of the user's, and its calls.
+//! A user's callback.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -7,14 +7,14 @@ use crate::context::lock;
 use crate::support::Raw;
 use crate::sys::rmw_event_callback_t;
 
-/// A callback of rmw's with its argument.
+/// An rmw callback with its argument.
 #[derive(Clone, Copy)]
 struct Callback {
     function: unsafe extern "C" fn(*const c_void, usize),
     user_data: Raw,
 }
 
-/// The place for one. It is set and called inside of its entity's `Gate`, so that none is called after it was taken away.
+/// Holds a callback. It is set and called inside its entity's `Gate`, so that none is called after it was removed.
 #[derive(Default)]
 pub(crate) struct Hook(Mutex<State>);
 
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Hook {
-    /// Sets it; takes it away if the function is null. False if this is done by the callback itself, which was told of everything already.
+    /// Sets it, or removes it if the function is null. False if the callback itself does this: it has been told of all messages already.
     pub(crate) fn set(&self, function: rmw_event_callback_t, user_data: *const c_void) -> bool {
         let user_data = Raw(user_data.cast_mut());
         let mut state = lock(&self.0);
@@ -33,7 +33,7 @@ impl Hook {
         !state.is_called
     }
 
-    /// Calls it, if there is one and something to tell it. No lock is held meanwhile.
+    /// Calls it if it is set and the count is not 0. No lock is held meanwhile.
     pub(crate) fn call(&self, count: impl FnOnce() -> usize) {
         let Some(callback) = lock(&self.0).callback else { return };
         let count = count();

@@ -1,6 +1,6 @@
-//! The inner RMW: which one, its library, and its functions to be called by name (`calls`).
+//! The inner RMW: its name, its library, and its functions, called by name through `calls`.
 //!
-//! It is loaded once, at the first call that needs it, and never unloaded. No lock is held while it is called.
+//! It is loaded at the first call that needs it, and never unloaded. No lock is held while it is called.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -8,25 +8,25 @@ use std::sync::OnceLock;
 
 use crate::sys::*;
 
-/// Which inner RMW.
+/// Names the inner RMW.
 pub(crate) const VARIABLE: &str = "RGAPS_INNER_RMW";
 
-/// The default of every distro that is known.
+/// The default on every supported distro.
 const DEFAULT: &str = "rmw_fastrtps_cpp";
 
-/// What is no inner RMW: this layer, and what loaded it.
+/// Libraries that cannot be the inner RMW: this layer, and the one that loads it.
 const NO_INNER: [&str; 2] = ["rmw_rgaps", "rmw_implementation"];
 
 macro_rules! table {
     ($($required:literal fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// The inner RMW's functions. Those that it may lack and does lack are None.
+        /// The inner RMW's functions. Optional ones that it lacks are None.
         #[derive(Default)]
         struct Functions {
             $($name: Option<unsafe extern "C" fn($($type),*) -> $result>,)*
         }
 
         impl Functions {
-            /// Each by its name, and the names of those that it must not lack and does.
+            /// Looks up all functions; also returns the names of required ones that are missing.
             fn find(lookup: impl Fn(&CStr) -> *mut c_void) -> (Self, Vec<&'static str>) {
                 let (mut found, mut missing) = (Self::default(), Vec::new());
                 $(
@@ -82,7 +82,7 @@ fn functions() -> Result<&'static Functions, &'static str> {
     loaded.as_ref().map_err(String::as_str)
 }
 
-/// The library's file for what the variable says.
+/// The library's file for the variable's value.
 fn library_of(asked: &OsStr) -> Result<CString, String> {
     let text = asked.to_string_lossy();
     let name = if text.is_empty() { DEFAULT } else { text.as_ref() };
@@ -95,11 +95,11 @@ fn library_of(asked: &OsStr) -> Result<CString, String> {
         }
     };
     if let Some(refused) = NO_INNER.iter().find(|refused| file == format!("lib{refused}.so")) {
-        let next = "give the RMW that is to be below it, such as rmw_fastrtps_cpp, or unset the variable";
+        let next = "give the RMW below it, such as rmw_fastrtps_cpp, or unset the variable";
         return Err(format!("{VARIABLE} is {name:?}, but {refused} is no RMW that rmw_rgaps can lie over; {next}"));
     }
     let path = if name.starts_with('/') { asked.as_bytes().to_vec() } else { file.into_bytes() };
-    CString::new(path).map_err(|_| format!("{VARIABLE} is {name:?}, which no file can be called"))
+    CString::new(path).map_err(|_| format!("{VARIABLE} is {name:?}, which contains a zero byte"))
 }
 
 fn load(asked: &OsStr) -> Result<Functions, String> {
@@ -129,7 +129,7 @@ fn loader_error() -> String {
     // SAFETY: no arguments; the text is the thread's own until its next call of the loader.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "the loader does not say why".to_owned();
+        return "the loader gives no reason".to_owned();
     }
     // SAFETY: a C string of the loader's.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named_with_what_to_do() {
+    fn a_missing_library_is_an_error_with_its_name_and_what_to_do() {
         let Err(text) = load(OsStr::new("rmw_that_is_not_there")) else { panic!("loaded") };
         assert!(
             text.contains("librmw_that_is_not_there.so") && text.contains("or choose another one by RGAPS_INNER_RMW"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_an_rmw_must_have_is_asked_for() {
+    fn every_required_function_of_an_rmw_is_looked_up() {
         let (_, missing) = Functions::find(|_| std::ptr::null_mut());
         assert!(missing.len() > 50 && missing.contains(&"rmw_publish"), "{missing:?}");
     }

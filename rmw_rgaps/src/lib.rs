@@ -1,15 +1,15 @@
 //! An RMW that is a layer: it exports what the distro's rmw headers declare and forwards to an inner RMW, except for publishers and
-//! subscriptions of rgaps_msgs/msg/{GpuImage,GpuPointCloud,GpuTensor}, whose messages are taken from the core.
+//! subscriptions of rgaps_msgs/msg/{GpuImage,GpuPointCloud,GpuTensor}, which take their messages from the core.
 //!
 //! ```text
 //!   rcl ──▶ forward.rs ──▶ inner.rs ──▶ lib$RGAPS_INNER_RMW.so                     every entity, and descriptors of GPU topics
 //!                 │                          ▲
-//!                 ├──▶ publisher.rs ─────────┤  is what the descriptor names known to the core?
+//!                 ├──▶ publisher.rs ─────────┤  does the core know the descriptor's message?
 //!                 └──▶ subscription.rs ──────┘  graph, matching, QoS
-//!                        take.rs, wait.rs, event.rs ◀── notifier.rs ◀── the core: messages, in order, once their payload is here
+//!                        take.rs, wait.rs, event.rs ◀── notifier.rs ◀── the core: messages, in order, once their payload is on this host
 //! ```
 //!
-//! Handles of ordinary entities are the inner's own, untouched.
+//! Handles of other entities are the inner RMW's own, unchanged.
 
 mod context;
 mod descriptor;

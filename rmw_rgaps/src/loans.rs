@@ -1,4 +1,4 @@
-//! Descriptors that are lent to the user, from a publisher or a subscription, until they come back.
+//! Descriptors that a publisher or subscription has loaned to the user and that are not returned yet.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -9,16 +9,16 @@ use crate::ffi::refuse;
 use crate::rcutils::{self, Severity};
 use crate::sys::{RMW_RET_ERROR, rmw_ret_t};
 
-/// Descriptors that are lent at once by one publisher or subscription: more than a topic can have messages.
+/// Most descriptors that one publisher or subscription loans at once: more than a topic can have messages.
 const LENT_MAX: usize = 4096;
 
-/// What is lent. What has not come back when its publisher or subscription goes stays, since somebody may write to it still.
+/// The loaned descriptors. Those not returned when the publisher or subscription is destroyed are leaked, since the user may still write to them.
 #[derive(Default)]
-#[allow(clippy::vec_box)] // Each is lent by its address, which must stay.
+#[allow(clippy::vec_box)] // Each is loaned by its address, which must not change.
 pub(crate) struct Loans(Mutex<Vec<Box<Descriptor>>>);
 
 impl Loans {
-    /// Lends one; None if there are too many already.
+    /// Loans one; None if too many are loaned already.
     pub(crate) fn lend(&self, descriptor: Descriptor) -> Option<*mut c_void> {
         let mut lent = lock(&self.0);
         if lent.len() == LENT_MAX {
@@ -30,22 +30,22 @@ impl Loans {
         Some(address)
     }
 
-    /// Whether no more are lent.
+    /// Whether the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         lock(&self.0).len() == LENT_MAX
     }
 
-    /// Refuses a call because of that.
+    /// Fails a call because the limit is reached.
     pub(crate) fn refuse(&self, topic: &str) -> rmw_ret_t {
         refuse(RMW_RET_ERROR, format_args!("{topic}: {LENT_MAX} messages are lent already; return some of them"))
     }
 
-    /// Whether it is one of these.
+    /// Whether the message is one of these.
     pub(crate) fn has(&self, message: *const c_void) -> bool {
         lock(&self.0).iter().any(|descriptor| std::ptr::eq(descriptor.as_ptr(), message))
     }
 
-    /// Takes one back; false if it was not lent here, or came back before.
+    /// Takes one back; false if it was not loaned here, or already returned.
     pub(crate) fn take_back(&self, message: *const c_void) -> bool {
         let mut lent = lock(&self.0);
         let place = lent.iter().position(|descriptor| std::ptr::eq(descriptor.as_ptr(), message));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_comes_back_once() {
+    fn a_loan_is_returned_once() {
         let loans = Loans::default();
         let lend = || loans.lend(Descriptor::zeroed());
         let (one, other) = (lend().unwrap(), lend().unwrap());

@@ -1,4 +1,4 @@
-//! The core's events in the log of rcutils.
+//! Writes the core's tracing events to the log of rcutils.
 
 use std::fmt::Write;
 
@@ -9,9 +9,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::rcutils::{self, Severity};
 
-/// From now on. Programs' own subscribers see nothing of it: this library has the core, and tracing, to itself.
+/// Starts logging. A program's own tracing subscriber is not affected: this library has its own copy of the core and of tracing.
 pub(crate) fn start() {
-    // Set before by an earlier context.
+    // Fails if an earlier context has set it.
     let _ = tracing::subscriber::set_global_default(ToRcutils);
 }
 
@@ -64,7 +64,7 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let text = format!("{value:?}");
         let text = rgaps::text::plain(&text);
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{text}"),
             name => write!(self.fields, " {name}={text}"),

@@ -1,8 +1,8 @@
-//! The thread that knows when messages come: it sleeps on the descriptors of a context's GPU subscriptions, wakes the wait sets that wait
-//! for them, calls their callbacks, and drains what came over the inner topic.
+//! The thread that learns of new messages. It sleeps on the descriptors of a context's GPU subscriptions, wakes the wait sets that wait for
+//! them, calls their callbacks, and drains the inner topic.
 //!
-//! Descriptors are edge-triggered: each publication rings once, whether or not anybody takes it. Nothing is taken here. What is locked while the
-//! inner RMW or a callback is called, `subscription` has.
+//! Descriptors are edge-triggered: each publication triggers once, even if no message is taken. The thread takes none. `subscription` says which
+//! locks are held while the inner RMW or a callback is called.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,18 +18,18 @@ use crate::context::lock;
 use crate::ffi::guard_callback;
 use crate::subscription::Entity;
 
-/// Stands for the thread's own eventfd; no address is 0.
+/// The key of the thread's own eventfd; no address is 0.
 const OWN: u64 = 0;
-/// Events that one call of the kernel's may tell.
+/// Most events that one call of the kernel returns.
 const EVENTS_MAX: usize = 32;
 
-/// See the page's head.
+/// The thread's owner.
 pub(crate) struct Notifier {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and others have in common.
+/// State shared by the thread and its owner.
 pub(crate) struct Shared {
     epoll: OwnedFd,
     own: OwnedFd,
@@ -53,15 +53,15 @@ impl Notifier {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Whom to `kick`.
+    /// The state that `kick` needs.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// From now on the entity is woken.
+    /// Starts waking an entity.
     pub(crate) fn add(&self, entity: &Arc<Entity>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let key = entity.key() as u64;
-        // Before the first wake-up can come.
+        // Before a wake-up can arrive.
         lock(&self.shared.entities).insert(key, entity.clone());
         let added =
             epoll::add(&self.shared.epoll, descriptor, EventData::new_u64(key), EventFlags::IN | EventFlags::ET);
@@ -69,17 +69,17 @@ impl Notifier {
         Ok(())
     }
 
-    /// From now on it is not woken; a wake-up that has begun may still be under way.
+    /// Stops waking an entity; a wake-up that has begun may still be running.
     pub(crate) fn remove(&self, entity: &Entity, descriptor: Option<BorrowedFd<'_>>) {
         let gone = lock(&self.shared.entities).remove(&(entity.key() as u64));
         drop(gone);
         if let Some(descriptor) = descriptor {
-            // It was not added if making the subscription failed half-way.
+            // It was never added if making the subscription failed half-way.
             let _ = epoll::delete(&self.shared.epoll, descriptor);
         }
     }
 
-    /// Ends the thread and waits for it; unless it is this one, in a callback that has destroyed its context's last GPU entity.
+    /// Ends the thread and waits for it, unless it is this thread, in a callback that destroyed its context's last GPU entity.
     pub(crate) fn stop(&mut self) {
         self.shared.ending.store(true, Ordering::Release);
         self.shared.kick();
@@ -91,9 +91,9 @@ impl Notifier {
 }
 
 impl Shared {
-    /// Has the thread look after every entity.
+    /// Makes the thread check every entity.
     pub(crate) fn kick(&self) {
-        // A full counter is readable already.
+        // If the counter is full, it is readable already.
         let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
     }
 
@@ -104,13 +104,15 @@ impl Shared {
             let count = match epoll::wait(&self.epoll, &mut events[..], None) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
-                // Its descriptors are this thread's own: there is nothing to wait on any more.
-                Err(error) => return tracing::error!(%error, "no message of a GPU topic wakes anybody any more"),
+                // Does not happen: the descriptors belong to this thread. Without them it cannot wait.
+                Err(error) => {
+                    return tracing::error!(%error, "GPU subscriptions of this context are no longer woken; restart the process");
+                }
             };
             // Copied out of the kernel's packed structs.
             let keys = events[..count].iter().map(|event| { event.data }.u64());
             if keys.clone().any(|key| key == OWN) {
-                // Before anything is looked at, so that a later kick comes again.
+                // Read it before checking the entities, so that a later kick triggers again.
                 let _ = rustix::io::read(&self.own, &mut [0_u8; 8]);
             }
             {

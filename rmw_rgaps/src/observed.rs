@@ -1,4 +1,4 @@
-//! A look at a topic's segment, without a slot: which messages and publishers the core knows.
+//! Looks up in a topic's segment, without a slot, which messages and publishers the core knows.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use rgaps::{Node, NodeError, Observer};
 
 use crate::context::lock;
 
-/// Opened when it is first looked at: a topic may be younger than its ROS entities.
+/// Opens the segment on first use: the topic may be made later than its ROS entities.
 pub(crate) struct Observed {
     node: Node,
     topic: String,
@@ -18,7 +18,7 @@ impl Observed {
         Self { node, topic, observer: Mutex::default() }
     }
 
-    /// Looks at the segment.
+    /// Runs a lookup on the segment.
     pub(crate) fn look<R>(&self, at: impl FnOnce(&Observer) -> R) -> Result<R, NodeError> {
         let mut observer = lock(&self.observer);
         if observer.is_none() {
@@ -30,7 +30,7 @@ impl Observed {
         }
     }
 
-    /// The next look opens the topic's segment anew: a manager that starts with nothing makes another one.
+    /// Makes the next lookup open the segment again: a manager that starts with no state makes a new one.
     pub(crate) fn forget(&self) {
         *lock(&self.observer) = None;
     }

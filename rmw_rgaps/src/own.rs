@@ -1,19 +1,19 @@
-//! The GPU publishers of this process: a message that one of them published has the gid that rmw says of it. rclcpp compares the two, and so drops
-//! what intra-process communication has delivered already.
+//! The GPU publishers of this process. A message of one of them gets the gid that rmw reports for that publisher. rclcpp compares the two, and so
+//! drops messages that intra-process communication has already delivered.
 //!
-//! A publisher's identity in the core is learnt from the descriptors that it sends. Intra-process communication may leave it none to send: until then a
-//! message of this process is taken for that of a publisher of its topic which has sent none.
+//! A publisher's identity in the core is learnt from the descriptors that it sends. With intra-process communication it may send none. Until it
+//! does, a message of this process with an unknown identity is attributed to a publisher of its topic that has sent none.
 
 use std::sync::{PoisonError, RwLock};
 
 use crate::sys::rmw_gid_t;
 
-/// Identities in the core that are remembered for one publisher: it has one, and a relay those of others.
+/// Identities in the core remembered for one publisher: a plain publisher has one, a relay those of others.
 const IDENTITIES_MAX: usize = 4;
 
 static PUBLISHERS: RwLock<Vec<Own>> = RwLock::new(Vec::new());
 
-/// Which publishers could have published a message: those of one context and topic.
+/// Where a message was published: a context and a topic. It selects the publishers that could have published it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The context's address.
@@ -27,7 +27,7 @@ struct Own {
     key: usize,
     place: Origin,
     gid: rmw_gid_t,
-    /// The most recent last.
+    /// The most recent is last.
     identities: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn remove(key: usize) {
     write(|publishers| publishers.retain(|own| own.key != key));
 }
 
-/// The publisher has sent a descriptor of this one's in the core.
+/// Records that the publisher has sent a descriptor with this identity in the core.
 pub(crate) fn learn(key: usize, identity: u64) {
     write(|publishers| {
         let Some(own) = publishers.iter_mut().find(|own| own.key == key) else { return };
@@ -56,12 +56,12 @@ pub(crate) fn learn(key: usize, identity: u64) {
     });
 }
 
-/// Whether there are publishers there at all.
+/// Whether there are any publishers there.
 pub(crate) fn are_there(place: &Origin) -> bool {
     read(|publishers| publishers.iter().any(|own| own.place == *place))
 }
 
-/// The gid of the publisher there that has this identity in the core, in this process.
+/// The gid of this process's publisher there with this identity in the core.
 pub(crate) fn gid_of(place: &Origin, identity: u64) -> Option<rmw_gid_t> {
     read(|publishers| {
         let there = || publishers.iter().filter(|own| own.place == *place);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_is_known_by_what_it_has_sent_and_before_by_having_sent_nothing() {
+    fn a_publisher_is_known_by_its_descriptors_and_before_by_having_sent_none() {
         let place = |topic: &str| Origin { context: 1, topic: topic.to_owned() };
         let found = |topic: &str, identity| gid_of(&place(topic), identity).map(|gid| gid.data[0]);
         add(11, place("/a"), gid(1));

@@ -1,5 +1,5 @@
-//! Publishers of GPU topics: an inner publisher, which carries descriptors. The message itself was published in the core before; here it is
-//! checked that the core knows what the descriptor names.
+//! Publishers of GPU topics: an inner publisher that carries descriptors. The message itself was published in the core before; the layer checks
+//! that the core knows the descriptor's message.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::own::{self, Origin};
 use crate::support;
 use crate::sys::*;
 
-/// In the handle of every GPU publisher. It is known by its address.
+/// The identifier in the handle of every GPU publisher, known by its address.
 static IDENTIFIER: [u8; 20] = *b"rmw_rgaps_publisher\0";
 
-/// What rmw_create_publisher hands out. The handle's first member is rmw's, with the identifier above.
+/// The handle that rmw_create_publisher returns. Its first member is rmw's handle, with the identifier above.
 #[repr(C)]
 struct GpuPublisher {
     handle: rmw_publisher_t,
@@ -31,7 +31,7 @@ struct GpuPublisher {
     type_support: *const rosidl_message_type_support_t,
     observed: Observed,
     loans: Loans,
-    /// The identity in the core that its last descriptor had.
+    /// The identity in the core of its last descriptor.
     identity: AtomicU64,
     context: Arc<Context>,
 }
@@ -55,7 +55,7 @@ unsafe fn inner_of(publisher: *const rmw_publisher_t) -> *const rmw_publisher_t 
 }
 
 impl GpuPublisher {
-    /// Refuses a descriptor that names no message of this topic which this host's core knows; remembers whose it is.
+    /// Refuses a descriptor whose message this host's core does not know on this topic; learns the publisher's identity.
     fn check(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
         if !self.context.node.is_owner() {
             return Err(support::forked(&self.topic));
@@ -76,7 +76,7 @@ impl GpuPublisher {
         };
         if handle.layout_version != Handle::LAYOUT_VERSION {
             let (found, spoken) = (handle.layout_version, Handle::LAYOUT_VERSION);
-            return invalid(format_args!("has layout version {found}, where {spoken} is spoken"));
+            return invalid(format_args!("has layout version {found}, but this program uses {spoken}"));
         }
         if handle.kind != self.kind.code() {
             return invalid(format_args!(
@@ -93,14 +93,14 @@ impl GpuPublisher {
         if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
             let (found, now) = (handle.host_epoch, node.host_epoch());
             return invalid(format_args!(
-                "is of an earlier run: its host came to life at {found} ns, and runs since {now} ns now"
+                "is of an earlier run: its host started at {found} ns, but the current run started at {now} ns"
             ));
         }
         let is_local = handle.source_host == node.host();
         let look = || self.observed.look(|observer| known(observer, handle, is_local));
         let mut found = look();
         if matches!(found, Ok(Known::OtherSegment)) {
-            // Perhaps of the one that the topic has now.
+            // The topic may have a new segment, to which the handle belongs.
             self.observed.forget();
             found = look();
         }
@@ -119,9 +119,9 @@ impl GpuPublisher {
     }
 }
 
-/// What a segment knows of a message.
+/// What a segment says about a message.
 enum Known {
-    /// It has it, or had it: everybody may have released it since it was published.
+    /// It has or had the message: all may have released it since.
     Here,
     Nowhere,
     /// The handle was written for another segment.
@@ -272,13 +272,13 @@ pub(crate) unsafe fn rmw_borrow_loaned_message(
     };
     // SAFETY: null or a place for a pointer.
     let Some(message) = (unsafe { message.as_mut() }).filter(|message| message.is_null()) else {
-        let why = "the place for the loan is null, or has a message already";
+        let why = "the pointer for the loan is null, or holds a message already";
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: {why}", own.topic));
     };
     // SAFETY: null or a type support.
     if unsafe { support::kind_of(type_support) } != Some(own.kind) {
         let name = support::type_name(own.kind);
-        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the loan is to be a {name}", own.topic));
+        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the loan must be a {name}", own.topic));
     }
     let Some(lent) = own.loans.lend(Descriptor::empty(own.kind)) else { return own.loans.refuse(&own.topic) };
     *message = lent;
@@ -312,7 +312,7 @@ pub(crate) unsafe fn rmw_publish_loaned_message(
     }
     // SAFETY: a loan of this publisher's is a message of its type.
     let result = unsafe { rmw_publish(publisher, message, allocation) };
-    // What is wrong with the message leaves it with the caller; all else takes it back, as rmw.h says.
+    // After RMW_RET_INVALID_ARGUMENT the caller keeps the loan; after any other result it is taken back (rmw.h).
     if result != RMW_RET_INVALID_ARGUMENT {
         own.loans.take_back(message);
     }

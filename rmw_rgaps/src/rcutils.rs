@@ -1,5 +1,5 @@
-//! The error state and the log of rcutils, whose library is found at run time: whoever uses an RMW has it loaded. Where there is none, as in a
-//! program that only looks at this library, texts go to the standard error.
+//! The error state and the log of rcutils. Its library is found at run time: every program that uses an RMW has loaded it. Without it, texts
+//! are written to standard error.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ pub(crate) enum Severity {
     Error = 40,
 }
 
-/// As rcutils/logging.h has it.
+/// A location, as in rcutils/logging.h.
 #[repr(C)]
 struct Location {
     function_name: *const c_char,
@@ -36,7 +36,7 @@ struct Rcutils {
 
 const LOGGER: &CStr = c"rmw_rgaps";
 
-/// Longer texts are cut there, as rcutils does itself.
+/// Longer texts are cut, as in rcutils.
 const TEXT_BYTES_MAX: usize = 1024;
 
 fn rcutils() -> Option<&'static Rcutils> {
@@ -47,7 +47,7 @@ fn rcutils() -> Option<&'static Rcutils> {
 fn find() -> Option<Rcutils> {
     let mut library = libc::RTLD_DEFAULT;
     if symbol(library, c"rcutils_set_error_state").is_null() {
-        // Not among the global symbols where a plug-in, such as Python's rclpy, brought it.
+        // Not among the global symbols if a plug-in, such as Python's rclpy, loaded it.
         // SAFETY: a C string; the library's constructors are those of a C library. It stays loaded, so what is found in it stays good.
         library = unsafe { libc::dlopen(c"librcutils.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
         if library.is_null() {
@@ -77,7 +77,7 @@ fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
-/// The text with a zero behind it, cut to what rcutils keeps. Bytes of zero in it become blanks.
+/// A zero-terminated text, cut to rcutils' limit. Zero bytes in it become blanks.
 struct Text {
     bytes: [u8; TEXT_BYTES_MAX],
     length: usize,
@@ -105,25 +105,25 @@ impl std::fmt::Write for Text {
 
 fn text_of(said: std::fmt::Arguments<'_>) -> Text {
     let mut text = Text::new();
-    // `Text` takes everything, and what cannot show itself is left out.
+    // Writing to `Text` cannot fail; a value whose Display fails is left out.
     let _ = std::fmt::Write::write_fmt(&mut text, said);
     text
 }
 
-/// Sets the calling thread's error, as rmw_set_error_string does: what rcl tells its caller.
+/// Sets the calling thread's error, like rmw_set_error_string; rcl passes it on to its caller.
 pub(crate) fn set_error(said: std::fmt::Arguments<'_>) {
     let text = text_of(format_args!("rmw_rgaps: {said}"));
     let Some(rcutils) = rcutils() else {
         return eprintln!("rmw_rgaps: {said}");
     };
-    // An error that is still set would be reported as overwritten.
+    // rcutils reports an error that is still set as overwritten.
     // SAFETY: no arguments.
     unsafe { (rcutils.reset_error)() };
     // SAFETY: two C strings, which are copied.
     unsafe { (rcutils.set_error_state)(text.as_ptr(), c"rmw_rgaps".as_ptr(), 0) };
 }
 
-/// Forgets the calling thread's error.
+/// Clears the calling thread's error.
 pub(crate) fn reset_error() {
     if let Some(rcutils) = rcutils() {
         // SAFETY: no arguments.
@@ -131,7 +131,7 @@ pub(crate) fn reset_error() {
     }
 }
 
-/// Whether anybody sees what is logged.
+/// Whether messages of this severity are logged.
 pub(crate) fn is_enabled(severity: Severity) -> bool {
     match rcutils() {
         // SAFETY: a C string.
@@ -140,7 +140,7 @@ pub(crate) fn is_enabled(severity: Severity) -> bool {
     }
 }
 
-/// A line of the log, under the name rmw_rgaps. Call it with no lock held: a handler may publish the line, through this library.
+/// Logs a line under the name rmw_rgaps. Call it with no lock held: a log handler may publish the line through this library.
 pub(crate) fn log(severity: Severity, said: std::fmt::Arguments<'_>) {
     if !is_enabled(severity) {
         return;

@@ -1,5 +1,5 @@
-//! What comes over the inner topic of a GPU subscription. It is taken and dropped: the core's queue is what is delivered. But a descriptor
-//! whose message the core never had is worth a line of the log, once for each publisher, since its topic seems silent.
+//! Messages that arrive over the inner topic of a GPU subscription. They are taken and dropped, because messages are delivered from the core's
+//! queue. If the core never had a descriptor's message, this is logged, once for each publisher, since its topic seems silent.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::subscription::Entity;
 use crate::support;
 use crate::sys::*;
 
-/// Descriptors that are drained before others are looked after.
+/// Most descriptors drained before other entities get their turn.
 const DRAINED_MAX: usize = 4096;
-/// Publishers that are remembered.
+/// Most publishers remembered.
 const SUSPECTS_MAX: usize = 64;
-/// Lines of the log that one subscription writes of them.
+/// Most lines logged by one subscription.
 const NAMED_MAX: usize = 64;
-/// How much later than its first descriptor a publisher's first message may come.
+/// How long after its first descriptor a publisher's first message may arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A publisher whose messages the core has not seen here.
+/// A publisher from which the core has received no messages on this host.
 struct Suspect {
     publisher: u64,
     since: Instant,
@@ -33,23 +33,23 @@ struct Suspect {
 #[derive(Default)]
 pub(crate) struct Replays {
     suspects: Vec<Suspect>,
-    /// Lines of the log so far.
+    /// Lines logged so far.
     named: usize,
 }
 
-/// Why a descriptor names nothing here.
+/// What a descriptor is judged to be.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It does, or may yet.
+    /// Its message is known, or may still arrive.
     Innocent,
-    /// Its core never had, and never will.
+    /// The core never had its message, and never will; the reason.
     Named(String),
-    /// Nothing of its publisher came so far.
+    /// No message of its publisher has arrived so far.
     Suspect,
 }
 
 impl Replays {
-    /// Takes what has come and looks at it.
+    /// Takes and judges the messages that have arrived.
     pub(crate) fn drain(&mut self, entity: &Entity) {
         let mut descriptor = Descriptor::zeroed();
         for _ in 0..DRAINED_MAX {
@@ -79,7 +79,11 @@ impl Replays {
                     None => self.remember(handle.publisher, false),
                     Some(since) if since > PATIENCE => {
                         let next = "is it replayed, or do the hosts' managers not reach each other (rgaps topic info)?";
-                        self.name(entity, handle, &format!("nothing of its publisher came to this host; {next}"));
+                        self.name(
+                            entity,
+                            handle,
+                            &format!("no message of its publisher has reached this host; {next}"),
+                        );
                     }
                     Some(_) => {}
                 }
@@ -92,7 +96,7 @@ impl Replays {
         self.suspects.insert(0, Suspect { publisher, since: Instant::now(), is_named });
     }
 
-    /// Once a publisher, and of so many of them at most: who sends nonsense may call itself another one each time.
+    /// Logs a publisher once, and at most `NAMED_MAX` publishers: forged descriptors may name a new publisher each time.
     fn name(&mut self, entity: &Entity, handle: &Handle, why: &str) {
         match self.suspects.iter_mut().find(|suspect| suspect.publisher == handle.publisher) {
             Some(suspect) if suspect.is_named => return,
@@ -120,7 +124,7 @@ impl Replays {
     }
 }
 
-/// What can be said of a handle on a host of this identity and epoch, with what is known of others.
+/// Judges a handle on a host with this identity and epoch, given the known epochs of other hosts.
 fn judge(
     handle: &Handle,
     kind: Kind,
@@ -129,7 +133,7 @@ fn judge(
 ) -> Verdict {
     if handle.layout_version != Handle::LAYOUT_VERSION || handle.kind != kind.code() {
         let (layout, kind) = (handle.layout_version, handle.kind);
-        return Verdict::Named(format!("it is of layout version {layout} and kind {kind}; was it filled by RGAPS?"));
+        return Verdict::Named(format!("it has layout version {layout} and kind {kind}; was it filled by RGAPS?"));
     }
     let now = if handle.source_host == host { Some(epoch) } else { None };
     let now = now.or_else(|| known.find(|(host, _)| *host == handle.source_host).map(|(_, epoch)| epoch));
@@ -138,8 +142,8 @@ fn judge(
         Some(now) => {
             let found = handle.host_epoch;
             let next =
-                "a replayed descriptor names no memory: record and play what the converter of rgaps_ros makes of it";
-            let runs = format!("its host came to life at {found} ns, and runs since {now} ns now");
+                "a replayed descriptor names no memory: record and play the output of the converter of rgaps_ros";
+            let runs = format!("its host started at {found} ns, but the current run started at {now} ns");
             Verdict::Named(format!("it is of an earlier run ({runs}); {next}"))
         }
         None => Verdict::Suspect,
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_of_an_earlier_run_is_told_by_its_hosts_epoch() {
+    fn a_descriptor_of_an_earlier_run_is_recognized_by_its_hosts_epoch() {
         assert_eq!(judged(&handle(HERE.0, HERE.1)), Verdict::Innocent);
         assert_eq!(judged(&handle(THERE.0, THERE.1)), Verdict::Innocent);
         for old in [handle(HERE.0, 99), handle(THERE.0, 199)] {
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_known_is_suspect_and_bytes_that_are_no_handle_are_named() {
+    fn an_unknown_host_is_suspect_and_bytes_that_are_no_handle_are_logged() {
         assert_eq!(judged(&handle([3; 16], 1)), Verdict::Suspect);
         let Verdict::Named(why) = judged(&Handle::default()) else { panic!("innocent") };
         assert!(why.contains("was it filled by RGAPS?"), "{why}");

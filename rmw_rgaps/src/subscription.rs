@@ -1,13 +1,13 @@
-//! Subscriptions of GPU topics: an inner subscription, for the graph, matching and QoS events, and a subscriber of the core, whose messages
-//! are the ones that are taken.
+//! Subscriptions of GPU topics: an inner subscription, for the graph, matching and QoS events, and a core subscriber, from which messages are
+//! taken.
 //!
-//! The handle's first member is rmw's, with an identifier of this layer's and the inner one's `data`, by which wait sets name it.
+//! The handle's first member is rmw's handle, with this layer's identifier and the inner handle's `data`, by which wait sets name it.
 //!
-//! Locks       `gate` by the notifier's thread while it looks after the entity, by who sets a callback, which may be called at once, and by the
-//!             entity's destruction: so no callback runs after it was taken away. A callback may do all of that itself: if it ends the context's
-//!             last entity it waits for the notifier's thread, which may wait at the gate; closed, that lets it pass. `attended` is the
-//!             notifier's alone. `taking` around takes and what is counted with them; it is never held while the inner RMW, the manager or a
-//!             callback is called.
+//! Locks       `gate`: held by the notifier's thread while it handles the entity, by a call that sets a callback (it may call the callback at
+//!             once), and by the entity's destruction. So no callback runs after it was removed. A callback may do all of that itself: if it
+//!             destroys the context's last entity, it waits for the notifier's thread, which may wait at the gate; closing the gate lets that
+//!             thread pass. `attended`: used by the notifier's thread alone. `taking`: around takes and their counters; never held while the
+//!             inner RMW, the manager or a callback is called.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
@@ -31,18 +31,18 @@ use crate::support::{self, Raw};
 use crate::sys::*;
 use crate::take::Taking;
 
-/// In the handle of every GPU subscription. It is known by its address.
+/// The identifier in the handle of every GPU subscription, known by its address.
 static IDENTIFIER: [u8; 23] = *b"rmw_rgaps_subscription\0";
 
-/// Living GPU subscriptions, so that a wait without any costs nothing more.
+/// Number of living GPU subscriptions, so that a wait without any has no extra cost.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// By their `data`.
+/// Entities by their `data`.
 static ENTITIES: RwLock<BTreeMap<usize, Arc<Entity>>> = RwLock::new(BTreeMap::new());
 
-/// Messages counted for one callback, at most: as many as a topic can have.
+/// Most messages reported to a callback at once: as many as a topic can have.
 const COUNTED_MAX: usize = 4096;
 
-/// What rmw_create_subscription hands out.
+/// The handle that rmw_create_subscription returns.
 #[repr(C)]
 struct GpuSubscription {
     handle: rmw_subscription_t,
@@ -62,7 +62,7 @@ pub(crate) struct Entity {
     pub(crate) core: DynamicSubscriber,
     pub(crate) observed: Observed,
     pub(crate) place: Origin,
-    /// Held by whoever takes, over all of a sequence.
+    /// Held during a take, and during all takes of a sequence.
     pub(crate) turn: Mutex<()>,
     pub(crate) taking: Mutex<Taking>,
     pub(crate) loans: Loans,
@@ -71,16 +71,16 @@ pub(crate) struct Entity {
     waiting: Mutex<Vec<Guard>>,
     on_message: Hook,
     on_lost: Hook,
-    /// Something came over the inner topic.
+    /// Messages have arrived over the inner topic.
     is_drain_due: AtomicBool,
-    /// The inner RMW does not tell when something comes: it is drained when something is taken.
+    /// The inner RMW does not report new messages, so the inner topic is drained at takes.
     is_deaf: AtomicBool,
-    /// Closed when it is being destroyed.
+    /// Closed when the entity is being destroyed.
     gate: Gate,
     attended: Mutex<Attended>,
 }
 
-/// What the notifier's thread keeps for an entity.
+/// An entity's state that only the notifier's thread uses.
 #[derive(Default)]
 struct Attended {
     guards: Vec<Guard>,
@@ -92,12 +92,12 @@ impl Entity {
         self.key
     }
 
-    /// Whether there is something to take.
+    /// Whether a message can be taken.
     pub(crate) fn is_ready(&self) -> bool {
         self.core.ready_count(1) > 0
     }
 
-    /// From now on a message triggers the guard condition.
+    /// Makes the next message trigger the guard condition.
     pub(crate) fn arm(&self, guard: Guard) {
         lock(&self.waiting).push(guard);
     }
@@ -109,7 +109,7 @@ impl Entity {
         }
     }
 
-    /// Messages may have come: wakes who waits and calls who asked to be called.
+    /// Messages may have arrived: wakes waiting threads and calls the callbacks.
     pub(crate) fn look_after(&self) {
         let _inside = self.gate.enter();
         if self.gate.is_closed() {
@@ -118,7 +118,7 @@ impl Entity {
         self.wake();
         for step in [Self::call_for_new, Self::call_for_lost, Self::drain] {
             step(self);
-            // What was called may have destroyed the subscription.
+            // A callback may have destroyed the subscription.
             if self.gate.is_closed() {
                 return;
             }
@@ -127,7 +127,7 @@ impl Entity {
 
     fn wake(&self) {
         let guards = &mut lock(&self.attended).guards;
-        // Copied, since the inner RMW is called without the lock.
+        // Copied, because the inner RMW is called without the lock.
         guards.clear();
         guards.extend(lock(&self.waiting).iter());
         guards.iter().for_each(|guard| guard.trigger());
@@ -151,7 +151,7 @@ impl Entity {
         self.on_lost.call(|| lock(&self.taking).report_lost(self.core.statistics().lost));
     }
 
-    /// Calls the callback of lost messages at once, if there are some that no take of the event has told.
+    /// Sets the callback for lost messages. Calls it at once if messages were lost since the event was last taken.
     pub(crate) fn set_on_lost(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
         let _inside = self.gate.enter();
         if self.on_lost.set(callback, user_data) {
@@ -160,7 +160,7 @@ impl Entity {
         }
     }
 
-    /// Calls the callback at once, if there are messages: what was told to an earlier callback is told to this one once more.
+    /// Sets the callback for new messages. Calls it at once if there are messages, even those that an earlier callback was told of.
     fn set_on_message(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
         let _inside = self.gate.enter();
         if self.on_message.set(callback, user_data) {
@@ -169,19 +169,19 @@ impl Entity {
         }
     }
 
-    /// False in a forked child, which has neither the notifier's thread nor the core's segment.
+    /// False in a forked child, which lacks the notifier's thread and the core's segment.
     pub(crate) fn is_owner(&self) -> bool {
         self.node.is_owner()
     }
 
-    /// A message is taken: one that carries its descriptor may have come over the inner topic.
+    /// Notes a take: a message with its descriptor may have arrived over the inner topic.
     pub(crate) fn note_take(&self) {
         if self.is_deaf.load(Ordering::Relaxed) {
             self.note_inner_message();
         }
     }
 
-    /// The inner RMW has something. Called on its threads: the work is left to ours.
+    /// The inner RMW has a message. Called on the inner RMW's threads, so it only wakes the notifier's thread.
     fn note_inner_message(&self) {
         if !self.is_drain_due.swap(true, Ordering::AcqRel) {
             self.notifier.kick();
@@ -196,7 +196,7 @@ unsafe extern "C" fn inner_message(entity: *const c_void, _count: usize) {
     crate::ffi::guard_callback("a message of the inner RMW", || entity.note_inner_message());
 }
 
-/// Whether there are GPU subscriptions at all.
+/// Whether there are no GPU subscriptions.
 pub(crate) fn there_are_none() -> bool {
     COUNT.load(Ordering::Acquire) == 0
 }
@@ -242,7 +242,7 @@ pub(crate) unsafe fn rmw_create_subscription(
     // SAFETY: null or options.
     let mut own_options = unsafe { options.as_ref() }.copied();
     if let Some(options) = &mut own_options {
-        // It would filter descriptors of the inner topic, which nobody is given.
+        // It would filter descriptors of the inner topic, which are not delivered.
         options.content_filter_options = std::ptr::null_mut();
     }
     let options = own_options.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -312,7 +312,10 @@ unsafe fn make(
         attended: Mutex::default(),
     });
     let descriptor = entity.core.descriptor().map_err(|error| error.to_string())?;
-    context.notifier.add(&entity, descriptor).map_err(|error| format!("it cannot be waited for: {error}"))?;
+    context
+        .notifier
+        .add(&entity, descriptor)
+        .map_err(|error| format!("it cannot be added to the wake-up thread: {error}"))?;
     let user_data = Arc::as_ptr(&entity).cast::<c_void>();
     // SAFETY: taken away again before the entity goes.
     if unsafe { calls::rmw_subscription_set_on_new_message_callback(inner, Some(inner_message), user_data) }
@@ -326,14 +329,14 @@ unsafe fn make(
     Ok(Box::new(GpuSubscription { handle, entity, context }))
 }
 
-/// The core's QoS for what the inner RMW made of the asked one.
+/// The core's QoS for the actual QoS of the inner subscription.
 // SAFETY: a subscription of the inner RMW's.
 unsafe fn core_qos(inner: *const rmw_subscription_t) -> Result<SubscriberQos, String> {
     // SAFETY: numbers, for which zeros are values.
     let mut qos: rmw_qos_profile_t = unsafe { std::mem::zeroed() };
     // SAFETY: as the caller says.
     if unsafe { calls::rmw_subscription_get_actual_qos(inner, &raw mut qos) } != RMW_RET_OK {
-        return Err("the inner RMW does not tell the subscription's QoS".to_owned());
+        return Err("the inner RMW does not return the subscription's QoS".to_owned());
     }
     Ok(qos_of(&qos))
 }
@@ -342,7 +345,7 @@ fn qos_of(qos: &rmw_qos_profile_t) -> SubscriberQos {
     SubscriberQos {
         reliability: match qos.reliability {
             RMW_QOS_POLICY_RELIABILITY_RELIABLE => Reliability::Reliable,
-            // What is left to the middleware asks for least, so that it matches every publisher.
+            // A policy left to the middleware requests the weakest level, which matches every publisher.
             _ => Reliability::BestEffort,
         },
         durability: match qos.durability {
@@ -372,11 +375,11 @@ pub(crate) unsafe fn rmw_destroy_subscription(
         return refused;
     }
     if !entity.is_owner() {
-        // A forked child: what the layer has is the parent's, down to the notifier's epoll. Only its name ends here, which another entity may get.
+        // In a forked child, the layer's state is the parent's, including the notifier's epoll. Only remove the map's key, which may be reused.
         let entities = match ENTITIES.try_write() {
             Ok(entities) => Some(entities),
             Err(TryLockError::Poisoned(entities)) => Some(entities.into_inner()),
-            // A thread of the parent's had it at the fork.
+            // A thread of the parent held the lock during the fork.
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(parents) = entities.and_then(|mut entities| entities.remove(&entity.key)) {
@@ -394,7 +397,7 @@ pub(crate) unsafe fn rmw_destroy_subscription(
     // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
     let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
     crate::rcutils::reset_error();
-    // Waits for a wake-up that is under way, the last one; unless this is its callback.
+    // Waits for a wake-up in progress, which is the last; returns at once in its callback.
     entity.gate.close();
     // SAFETY: made on this node, and destroyed once.
     unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) }
@@ -424,7 +427,7 @@ pub(crate) unsafe fn rmw_subscription_set_content_filter(
 ) -> rmw_ret_t {
     // SAFETY: null or a subscription.
     if let Some(entity) = unsafe { of(subscription) } {
-        let next = "take every message and look at it";
+        let next = "take every message and filter in the callback";
         return refuse(
             RMW_RET_UNSUPPORTED,
             format_args!("{}: a GPU topic has no content filters; {next}", entity.topic),

@@ -1,4 +1,4 @@
-//! Which types are those of GPU topics, by their type support.
+//! Recognizes the types of GPU topics by their type support.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -15,7 +15,7 @@ const PACKAGE: &CStr = c"rgaps_msgs";
 const KINDS: [(&str, Kind); 3] =
     [("GpuImage", Kind::Image), ("GpuPointCloud", Kind::PointCloud), ("GpuTensor", Kind::Tensor)];
 
-/// What `data` of a type support points to that offers more than one kind: rosidl_typesupport_{c,cpp}/type_support_map.h.
+/// The `data` of a type support with more than one implementation: rosidl_typesupport_{c,cpp}/type_support_map.h.
 #[repr(C)]
 struct Map {
     size: usize,
@@ -24,7 +24,7 @@ struct Map {
     symbol_name: *const *const c_char,
 }
 
-/// How the members of a message begin, in rosidl_typesupport_introspection_{c,cpp}/message_introspection.h.
+/// The first fields of a message's members, in rosidl_typesupport_introspection_{c,cpp}/message_introspection.h.
 #[repr(C)]
 struct Members {
     namespace: *const c_char,
@@ -42,7 +42,7 @@ pub(crate) unsafe fn kind_of(support: *const rosidl_message_type_support_t) -> O
         // SAFETY: type supports of this identifier have a map.
         return unsafe { kind_by_map(handle.data.cast()) };
     }
-    // A package that was generated with one type support only gives that one's handle itself.
+    // A package generated with a single type support returns that one's handle.
     let own = [c"rosidl_typesupport_introspection_c", c"rosidl_typesupport_introspection_cpp"];
     let func = handle.func?;
     let found = own.into_iter().find_map(|identifier| {
@@ -52,7 +52,7 @@ pub(crate) unsafe fn kind_of(support: *const rosidl_message_type_support_t) -> O
         unsafe { found.as_ref() }
     });
     let Some(found) = found else {
-        // It said that it has none of these.
+        // The function set an error because it has none of these.
         rcutils::reset_error();
         return None;
     };
@@ -95,7 +95,7 @@ fn kind_by_name(name: &str) -> Option<Kind> {
     KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
 }
 
-/// The type of such topics as ROS writes it.
+/// The ROS name of a GPU topic's type.
 pub(crate) fn type_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Image => "rgaps_msgs/msg/GpuImage",
@@ -105,7 +105,7 @@ pub(crate) fn type_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Whether an entity, made by the RMW with this identifier, can be destroyed on that node: asked before anything of it goes.
+/// Whether an entity, made by the RMW with this identifier, can be destroyed on that node. Checked before anything is destroyed.
 // SAFETY: null, or a node.
 pub(crate) unsafe fn check_node(
     node: *const rmw_node_t,
@@ -137,7 +137,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     Some(unsafe { CStr::from_ptr(text) })
 }
 
-/// A pointer of C that goes to other threads with what owns it.
+/// A C pointer that moves between threads with its owner.
 #[derive(Debug)]
 pub(crate) struct Raw<T = c_void>(pub(crate) *mut T);
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_support_is_no_gpu_type() {
+    fn an_unknown_type_support_is_no_gpu_type() {
         let other = support(c"of_somebody", std::ptr::null());
         // SAFETY: made as rosidl does.
         assert_eq!(unsafe { kind_of(&raw const other) }, None);

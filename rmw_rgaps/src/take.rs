@@ -1,5 +1,5 @@
-//! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is released at once: whoever wants the
-//! payload takes it by the descriptor's handle, through a core subscriber of its own.
+//! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The layer releases the core's message at once: a program
+//! that wants the payload takes it by the descriptor's handle, through its own core subscriber.
 
 use std::ffi::c_void;
 use std::sync::MutexGuard;
@@ -17,12 +17,12 @@ use crate::subscription::{Entity, of};
 use crate::support;
 use crate::sys::*;
 
-/// Publishers that a subscription remembers.
+/// Most publishers that a subscription remembers.
 const KNOWN_MAX: usize = 64;
-/// Messages that cannot be taken, one after the other, in one call.
+/// Most consecutive messages that one call skips because they cannot be taken.
 const FAILURES_MAX: usize = 64;
 
-/// A publisher of whom messages came.
+/// A publisher from which messages were taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) publisher: u64,
@@ -31,23 +31,23 @@ pub(crate) struct Known {
     is_own: bool,
 }
 
-/// What is counted and remembered with takes.
+/// Counters and publishers that takes update.
 #[derive(Debug, Default)]
 pub(crate) struct Taking {
     /// Messages taken, for rmw_message_info_t.
     received: u64,
-    /// Messages that a callback was told of and nobody has taken since.
+    /// Messages that a callback was told of and that are not taken yet.
     reported: usize,
-    /// Lost messages that takes of the event have told.
+    /// Lost messages that takes of the event have reported.
     losses_told: u64,
     /// Lost messages that the event's callback was told of.
     losses_reported: u64,
-    /// The most recent first.
+    /// The most recent is first.
     known: Vec<Known>,
 }
 
 impl Taking {
-    /// How many of `unread` messages no callback was told of; it is now.
+    /// How many of `unread` messages are not yet reported to a callback; marks them as reported.
     pub(crate) fn report(&mut self, unread: usize) -> usize {
         let new = unread.saturating_sub(self.reported);
         self.reported += new;
@@ -58,7 +58,7 @@ impl Taking {
         self.reported = 0;
     }
 
-    /// As `report`, for lost messages.
+    /// Like `report`, for lost messages.
     pub(crate) fn report_lost(&mut self, lost: u64) -> usize {
         let more = lost.saturating_sub(self.losses_reported.max(self.losses_told));
         self.losses_reported = lost.max(self.losses_reported);
@@ -73,19 +73,19 @@ impl Taking {
         lost.saturating_sub(self.losses_told)
     }
 
-    /// The lost messages that were not told before; they are now.
+    /// The number of lost messages not yet reported by the event; marks them as reported.
     pub(crate) fn tell_losses(&mut self, lost: u64) -> usize {
         let untold = self.untold_losses(lost);
         self.losses_told = lost.max(self.losses_told);
         untold as usize
     }
 
-    /// Publishers of whom messages were taken.
+    /// Publishers from which messages were taken.
     pub(crate) fn known(&self) -> &[Known] {
         &self.known
     }
 
-    /// One that is known becomes the most recent.
+    /// Finds a publisher and makes it the most recent.
     fn find(&mut self, info: &MessageInfo) -> Option<Known> {
         let is_it = |known: &Known| known.publisher == info.publisher && known.host_epoch == info.host_epoch;
         let place = self.known.iter().position(is_it)?;
@@ -99,7 +99,7 @@ impl Taking {
         self.known.insert(0, known);
     }
 
-    /// One more was taken: which.
+    /// Counts a taken message and returns its number.
     fn receive(&mut self) -> u64 {
         self.received += 1;
         self.received
@@ -113,16 +113,16 @@ impl Known {
     }
 }
 
-/// A message that was taken.
+/// A taken message.
 struct Taken {
     descriptor: Descriptor,
     info: rmw_message_info_t,
 }
 
-/// Keeps the takes of other threads out: what one of a sequence takes is consecutive, as rmw.h says.
+/// Keeps the takes of other threads out: the messages of one sequence must be consecutive (rmw.h).
 fn turn(entity: &Entity) -> Result<MutexGuard<'_, ()>, rmw_ret_t> {
     if !entity.is_owner() {
-        // A thread of the parent's may have it for ever.
+        // A thread of the parent may have held it at the fork, for ever.
         return Err(support::forked(&entity.topic));
     }
     entity.note_take();
@@ -133,11 +133,11 @@ fn next(entity: &Entity) -> Result<Option<Taken>, rmw_ret_t> {
     next_in_turn(entity, &turn(entity)?)
 }
 
-/// The next message, if there is one. Those that cannot be read are released, and named in the log.
+/// The next message, if there is one. Messages that cannot be read are released and logged.
 fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Taken>, rmw_ret_t> {
     for _ in 0..FAILURES_MAX {
         let found = {
-            // With the count of what was reported, which a callback must not be told of once more.
+            // Update the count of reported messages in the same lock, so that no callback is told of this message again.
             let mut taking = lock(&entity.taking);
             let found = entity.core.take_described();
             taking.reported = if matches!(found, Ok(None)) { 0 } else { taking.reported.saturating_sub(1) };
@@ -160,8 +160,8 @@ fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Ta
     Ok(None)
 }
 
-/// What is known of a message's publisher. Whose it is, the manager may have to be asked for: with no lock held, but with the message, so that its
-/// publisher's slot is there even if it has left.
+/// Details of a message's publisher. The manager may have to be asked whether it is of this process. That happens with no lock held, but with the
+/// message held, so that its publisher's slot exists even if the publisher has left.
 fn known(entity: &Entity, info: &MessageInfo) -> Known {
     let known = lock(&entity.taking).find(info);
     known.unwrap_or_else(|| {
@@ -182,7 +182,7 @@ fn taken(message: &Described<DynamicMeta>, received: u64, own: Option<rmw_gid_t>
     match own {
         Some(gid) => info.publisher_gid = gid,
         None => {
-            // rmw_compare_gids_equal, which is the inner RMW's, takes no other.
+            // rmw_compare_gids_equal is the inner RMW's, and accepts only its own identifier.
             // SAFETY: no arguments.
             info.publisher_gid.implementation_identifier = unsafe { calls::rmw_get_implementation_identifier() };
             descriptor::gid(&message.info, &mut info.publisher_gid.data);
@@ -191,13 +191,14 @@ fn taken(message: &Described<DynamicMeta>, received: u64, own: Option<rmw_gid_t>
     Taken { descriptor, info }
 }
 
-/// Whether the publisher is in this process. The segment has process ids as their processes see them: one of another container may have ours.
+/// Whether the publisher is in this process. Process ids in the segment are those of each publisher's own namespace; another container may have the
+/// same.
 fn is_own(entity: &Entity, info: &MessageInfo) -> bool {
     let may_be = entity.ignores_local || own::are_there(&entity.place);
     let publisher = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
     match publisher {
         Some(Ok(Some(publisher))) => !publisher.remote && publisher.pid == u64::from(std::process::id()),
-        // It has left, or the manager does not answer now: better twice than not at all.
+        // The publisher has left, or the manager does not answer: delivering twice is better than losing a message.
         Some(Ok(None) | Err(_)) | None => false,
     }
 }
@@ -213,7 +214,10 @@ unsafe fn finish(taken: Option<&Taken>, was_taken: *mut bool, info: *mut rmw_mes
 }
 
 fn no_place(entity: &Entity) -> rmw_ret_t {
-    refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: there is no place for the message", entity.topic))
+    refuse(
+        RMW_RET_INVALID_ARGUMENT,
+        format_args!("{}: a pointer for the message, its info or its count is null", entity.topic),
+    )
 }
 
 // SAFETY: as for rmw_take_with_info; `info` may be null.
@@ -283,7 +287,7 @@ unsafe fn take_loaned(
         Err(refused) => return refused,
     };
     if let Some(taken) = &taken {
-        // Between the look and here another thread may have got the last one: then this message is lost to the caller, who is told.
+        // Another thread may have taken the last free loan since the check. Then this message is lost to the caller, who gets an error.
         let Some(lent) = entity.loans.lend(taken.descriptor.clone()) else { return entity.loans.refuse(&entity.topic) };
         // SAFETY: the caller's place for a pointer.
         unsafe { message.write(lent) };
@@ -314,7 +318,10 @@ pub(crate) unsafe fn rmw_take_sequence(
     let (Some(messages), Some(infos), false) = (messages, infos, taken.is_null()) else { return no_place(entity) };
     if count == 0 || messages.capacity < count || infos.capacity < count {
         let (messages, infos) = (messages.capacity, infos.capacity);
-        let why = format_args!("{}: {count} messages do not go into {messages}, with {infos} infos", entity.topic);
+        let why = format_args!(
+            "{}: {count} messages do not fit: there is room for {messages} messages and {infos} infos",
+            entity.topic
+        );
         return refuse(RMW_RET_INVALID_ARGUMENT, why);
     }
     let turn = match turn(entity) {
@@ -364,7 +371,7 @@ pub(crate) unsafe fn rmw_return_loaned_message_from_subscription(
     refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the message is no loan of this subscription", entity.topic))
 }
 
-/// A take without, then one with, a place for the info.
+/// Defines a take without info and one with info.
 macro_rules! takes {
     ($($own:ident: $name:ident($message:ty), $with_info:ident;)*) => {$(
         pub(crate) unsafe fn $name(
@@ -406,7 +413,7 @@ takes! {
     take_loaned: rmw_take_loaned_message(*mut *mut c_void), rmw_take_loaned_message_with_info;
 }
 
-/// Taken as dynamic data: not from GPU topics, whose descriptors are plain structs.
+/// Takes as dynamic data: not supported on GPU topics, whose descriptors are plain structs.
 #[cfg(rmw_dynamic)]
 mod dynamic {
     use super::*;
@@ -458,7 +465,7 @@ mod tests {
     fn a_callback_is_told_of_each_message_once() {
         let mut taking = Taking::default();
         assert_eq!((taking.report(2), taking.report(2), taking.report(3)), (2, 0, 1));
-        // One was taken, one revoked, one came.
+        // One was taken, one revoked, one arrived.
         taking.reported -= 1;
         assert_eq!((taking.report(2), taking.report(4)), (0, 2));
         taking.forget_reports();
@@ -466,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_messages_are_told_once_by_the_event_and_once_by_its_callback() {
+    fn lost_messages_are_reported_once_by_the_event_and_once_by_its_callback() {
         let mut taking = Taking::default();
         assert_eq!((taking.report_lost(3), taking.report_lost(3)), (3, 0));
         assert_eq!((taking.untold_losses(5), taking.tell_losses(5), taking.tell_losses(5)), (5, 5, 0));
@@ -476,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_are_remembered_of_their_run_the_most_recent_first() {
+    fn publishers_are_remembered_with_their_run_the_most_recent_first() {
         let mut taking = Taking::default();
         let of = |publisher, host_epoch| MessageInfo { publisher, host_epoch, ..MessageInfo::default() };
         assert!(taking.find(&of(1, 7)).is_none());

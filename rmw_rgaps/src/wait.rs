@@ -1,8 +1,8 @@
-//! Wait sets with GPU subscriptions, or events of theirs, in them. Those are ready by the core; the others are the inner RMW's to wait for,
-//! together with a guard condition that the notifier's thread triggers.
+//! Wait sets that contain GPU subscriptions or their events. The core says when those are ready; the inner RMW waits for the others, together with a
+//! guard condition that the notifier's thread triggers.
 //!
-//! No wake-up is lost: the guard condition is armed before the core is asked, so that what comes later triggers it. A trigger that finds
-//! nothing has the wait go on for what is left of its time.
+//! No wake-up is lost: the guard condition is armed before the core is checked, so a later message triggers it. If a trigger finds no message,
+//! the wait continues for the remaining time.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::subscription::{self, Entity};
 use crate::support;
 use crate::sys::*;
 
-/// A guard condition, and room for the arrays of one wait: kept from wait to wait, so that none allocates.
+/// A guard condition, and the arrays of one wait. It is reused from wait to wait, so that none allocates.
 pub(crate) struct Waiter {
     guard: Guard,
     subscriptions: List,
@@ -44,11 +44,11 @@ impl Waiter {
 /// One of a wait's arrays.
 #[derive(Default)]
 struct List {
-    /// What the caller gave.
+    /// The caller's array.
     asked: Vec<*mut c_void>,
-    /// For each of these, whose it is if it is ours.
+    /// For each of these, its entity if it is the layer's.
     entities: Vec<Option<Arc<Entity>>>,
-    /// What the inner RMW is given: the others.
+    /// The array for the inner RMW: the others.
     given: Vec<*mut c_void>,
 }
 
@@ -72,7 +72,7 @@ impl List {
         self.entities.extend(self.asked.iter().map(|pointer| whose(*pointer)));
     }
 
-    /// The others, as they were asked, since each wait of the inner RMW makes nulls of those that are not ready.
+    /// Fills the inner RMW's array again for each wait, since a wait nulls those that are not ready.
     fn give(&mut self) {
         self.given.clear();
         let others = self.asked.iter().zip(&self.entities).filter(|(_, entity)| entity.is_none());
@@ -110,7 +110,7 @@ impl List {
     }
 }
 
-/// The arrays of a wait as the caller has them; null ones are empty.
+/// The caller's arrays of a wait; null ones are empty.
 struct Arrays {
     subscriptions: *mut rmw_subscriptions_t,
     guards: *mut rmw_guard_conditions_t,
@@ -139,7 +139,7 @@ impl Arrays {
     }
 }
 
-/// Whose a pointer of a wait set is, if it is ours.
+/// Finds the entity of a wait set's pointer, if it is the layer's.
 type Finder = fn(*mut c_void) -> Option<Arc<Entity>>;
 
 fn subscription_of(data: *mut c_void) -> Option<Arc<Entity>> {
@@ -154,7 +154,7 @@ fn event_of(event: *mut c_void) -> Option<Arc<Entity>> {
     }
 }
 
-/// The first of ours, if there is one.
+/// The first of the layer's entities, if there is one.
 fn first_of_ours(arrays: &Arrays) -> Option<Arc<Entity>> {
     let [subscriptions, .., events] = arrays.parts();
     let find = |(array, count): (*mut *mut c_void, usize), whose: Finder| {
@@ -227,12 +227,12 @@ impl Waiter {
             || self.events.ours().any(|entity| event::is_ready(entity))
     }
 
-    /// Until something is ready, or the time is over.
+    /// Waits until something is ready, or the time is over.
     fn wait(&mut self, wait_set: *mut rmw_wait_set_t, timeout: Option<Duration>) -> rmw_ret_t {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let is_ready = self.has_ready_of_ours();
-            // One look at the others, if there is something to tell already.
+            // If one of ours is ready already, check the others without waiting.
             let left = match deadline {
                 _ if is_ready => Some(Duration::ZERO),
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
@@ -246,14 +246,14 @@ impl Waiter {
             if others.iter().any(|list| list.has_ready()) || self.has_ready_of_ours() {
                 return RMW_RET_OK;
             }
-            // Nothing: a trigger whose message was taken by somebody else, or the end of the time.
+            // Nothing is ready: another thread took the message that triggered, or the time is over.
             if left.is_some_and(|left| left.is_zero()) && !is_ready {
                 return RMW_RET_TIMEOUT;
             }
         }
     }
 
-    /// The inner RMW's wait, with our guard condition among the others; its own is left out of what is told.
+    /// The inner RMW's wait, with our guard condition added; it is removed from the result.
     fn wait_for_others(&mut self, wait_set: *mut rmw_wait_set_t, left: Option<Duration>) -> rmw_ret_t {
         self.lists().into_iter().for_each(List::give);
         self.guards.given.push(self.guard.data());

@@ -1,5 +1,5 @@
-//! The layer's C ABI, over inner RMWs made for it: every function of the table, arguments, results and what they point to, both ways; and what
-//! it exports and refuses.
+//! The layer's C ABI, over inner RMWs made for it: calls of every function, with their arguments, results and pointees in both directions; the
+//! exported names; and refused inner RMWs.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -24,7 +24,7 @@ struct Named {
     call: Option<Call>,
 }
 
-/// The folder of libraries that `again_with` has filled.
+/// The folder of libraries that `again_with` filled.
 fn folder() -> std::path::PathBuf {
     std::env::var_os("LD_LIBRARY_PATH").unwrap().into()
 }
@@ -36,7 +36,7 @@ fn all_into(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Calls every function of the table; `twice` lets the inner RMW call the layer from within.
+/// Calls every function of the table; with `twice` the inner RMW also calls the layer from within.
 fn call_all(twice: bool) {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let _rcutils = Library::load(&folder().join("librcutils.so"), true);
@@ -95,7 +95,7 @@ fn the_library_exports_the_functions_of_the_table_and_nothing_else() {
     assert_eq!(exported, wanted);
 }
 
-/// What rmw_get_serialization_format, which needs the inner RMW, says if there is none that can be used.
+/// The error of rmw_get_serialization_format, which needs the inner RMW, if there is no usable one.
 fn refused(inner: &str, fill: impl FnOnce(&Path)) -> Option<String> {
     let fill = |folder: &Path| {
         common::rcutils_into(folder);
@@ -144,7 +144,7 @@ fn the_layer_under_another_name_is_no_inner_rmw_of_itself() {
 }
 
 #[test]
-fn an_inner_rmw_of_another_distro_is_told_by_what_it_lacks() {
+fn an_inner_rmw_of_another_distro_is_refused_with_what_it_lacks() {
     let without = |folder: &Path| common::recording_into(folder, &["rmw_publish", "rmw_wait", "rmw_take_sequence"]);
     let Some(text) = refused(common::RECORDING, without) else { return };
     assert!(text.contains("lacks 2 function(s) of an RMW: rmw_publish, rmw_wait"), "{text}");
@@ -157,7 +157,7 @@ fn a_name_with_a_slash_is_refused() {
 }
 
 #[test]
-fn what_an_inner_rmw_may_lack_is_unsupported() {
+fn an_optional_function_that_the_inner_rmw_lacks_is_unsupported() {
     let fill = |folder: &Path| {
         common::rcutils_into(folder);
         common::recording_into(folder, &["rmw_take_sequence"]);

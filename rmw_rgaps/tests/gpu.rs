@@ -1,5 +1,5 @@
-//! GPU topics through the layer, over an inner RMW made for it and a real manager: what is published in the core is what is taken, waited for
-//! and told.
+//! GPU topics through the layer, over an inner RMW made for it and a real manager: messages published in the core are taken, waited for and
+//! reported.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -30,7 +30,7 @@ const TOPIC: &str = "/camera/front";
 
 type Pointer = *mut c_void;
 
-/// A process of its own, with the doubles in its folder of libraries.
+/// Runs the test in its own process, with the doubles in its folder of libraries.
 fn again(settings: &[(&str, &str)]) -> bool {
     again_over(common::forwarding_into, settings)
 }
@@ -59,7 +59,7 @@ struct Bench {
     layer: Library,
     inner: Library,
     rcutils: Library,
-    // Last: it ends the manager.
+    // Last, because it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
 }
@@ -115,7 +115,7 @@ impl Bench {
             (Pointer, Pointer, *const c_char, Pointer, Pointer) -> Pointer)
     }
 
-    /// A subscription of the layer's; depth 10.
+    /// A subscription of the layer with depth 10.
     fn subscription(&self) -> Pointer {
         let subscription = self.subscription_with(&self.layer, self.qos(10, false, false), false);
         assert!(!subscription.is_null(), "{}", self.error());
@@ -150,7 +150,7 @@ impl Bench {
         call!(self.layer, "rmw_create_wait_set"(self.context, 0): (Pointer, usize) -> Pointer)
     }
 
-    /// Waits for subscriptions, guard conditions and events, and says which are ready.
+    /// Waits for subscriptions, guard conditions and events; returns which are ready.
     fn wait(
         &self,
         wait_set: Pointer,
@@ -176,7 +176,7 @@ impl Bench {
         Waited { result, subscriptions: ready(&entities), guards: ready(&guards), events: ready(&events) }
     }
 
-    /// Waits for one subscription as long as it takes.
+    /// Waits for one subscription without a time-out.
     fn wait_for(&self, subscription: Pointer) {
         let wait_set = self.wait_set();
         let waited = self.wait(wait_set, &[subscription], &[], &[], None);
@@ -246,7 +246,7 @@ fn descriptor(handle: &Handle) -> Vec<u8> {
     descriptor
 }
 
-/// Until it is so; the watchdog ends a wait for ever.
+/// Waits until the condition holds; the watchdog ends a wait that never does.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
@@ -277,7 +277,7 @@ fn a_message_of_the_core_wakes_a_wait_set_and_is_taken_as_its_descriptor() {
 }
 
 #[test]
-fn what_is_beside_a_gpu_subscription_in_a_wait_set_is_told_as_ever() {
+fn other_entities_in_a_wait_set_with_a_gpu_subscription_are_reported_as_usual() {
     if !again(&[]) {
         return;
     }
@@ -305,7 +305,7 @@ fn what_is_beside_a_gpu_subscription_in_a_wait_set_is_told_as_ever() {
 }
 
 #[test]
-fn a_descriptor_of_an_earlier_run_is_dropped_and_named_once() {
+fn a_descriptor_of_an_earlier_run_is_dropped_and_logged_once() {
     if !again(&[]) {
         return;
     }
@@ -331,7 +331,7 @@ fn a_descriptor_of_an_earlier_run_is_dropped_and_named_once() {
 }
 
 #[test]
-fn an_inner_rmw_that_does_not_tell_of_messages_is_drained_when_something_is_taken() {
+fn an_inner_rmw_that_does_not_report_messages_is_drained_at_takes() {
     if !again_over(common::deaf_into, &[]) {
         return;
     }
@@ -353,14 +353,14 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
     }
     let bench = Bench::new();
     let (publisher, core) = (bench.publisher(), bench.core_publisher(PublisherQos::default()));
-    // Of the inner RMW alone, so that it keeps what was sent.
+    // On the inner RMW alone, so that it keeps the messages sent.
     let plain = bench.subscription_with(&bench.inner, bench.qos(10, false, false), false);
     let handle = push(&core, 1);
     assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
     let topic = CString::new(TOPIC).unwrap();
     let queued = || call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize);
     assert_eq!(queued(), 1);
-    // Nobody holds it any more, and its entry has another message: it was published all the same.
+    // No subscriber holds it any more, and its entry has another message: its descriptor is published all the same.
     let later: Vec<Handle> = (0..3).map(|value| push(&core, value)).collect();
     assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
     let elsewhere = DynamicPublisher::new(&bench.core, "/other", Kind::Image, PublisherQos::default()).unwrap();
@@ -388,7 +388,7 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
 }
 
 #[test]
-fn a_loaned_descriptor_says_its_kind_and_goes_once() {
+fn a_loaned_descriptor_has_its_kind_and_is_published_once() {
     if !again(&[]) {
         return;
     }
@@ -504,7 +504,7 @@ extern "C" fn tell(_: *const c_void, count: usize) {
 }
 
 #[test]
-fn the_callback_is_told_of_what_waits_already_and_of_each_new_message() {
+fn the_callback_is_told_of_messages_already_waiting_and_of_each_new_one() {
     if !again(&[]) {
         return;
     }
@@ -570,7 +570,7 @@ fn a_callback_may_take_set_another_callback_and_destroy_its_subscription() {
         |of| of.bench.destroy_subscription(of.subscription),
     ];
     for does in deeds {
-        // Told at once, by the thread that sets it; and later, by the layer's, of which it is the last subscription.
+        // Called at once, by the thread that sets it; and later by the layer's thread, whose last subscription this is.
         for is_at_once in [true, false] {
             let subscription = bench.subscription();
             let meddling = Meddling { bench: &bench, subscription, does, calls: AtomicUsize::new(0) };
@@ -618,7 +618,7 @@ fn a_node_of_another_rmw_destroys_nothing() {
 }
 
 #[test]
-fn a_forked_child_is_refused_and_what_it_destroys_goes_on_in_its_parent() {
+fn a_forked_child_is_refused_and_what_it_destroys_continues_in_the_parent() {
     if !again(&[]) {
         return;
     }
@@ -626,7 +626,7 @@ fn a_forked_child_is_refused_and_what_it_destroys_goes_on_in_its_parent() {
     let (publisher, subscription) = (bench.publisher(), bench.subscription());
     let core = bench.core_publisher(PublisherQos::default());
     let handle = push(&core, 1);
-    // The look at the topic's segment is open.
+    // The topic's segment is open for lookups.
     assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
     bench.wait_for(subscription);
     assert!(bench.take(subscription).is_some());
@@ -664,7 +664,7 @@ fn a_forked_child_is_refused_and_what_it_destroys_goes_on_in_its_parent() {
 }
 
 #[test]
-fn descriptors_of_nonsense_fill_no_log() {
+fn forged_descriptors_do_not_fill_the_log() {
     if !again(&[]) {
         return;
     }
@@ -706,12 +706,12 @@ fn manager_of(dir: &RuntimeDir) -> libc::pid_t {
 }
 
 #[test]
-fn a_take_that_asks_a_stopped_manager_holds_up_no_wait() {
+fn a_take_that_asks_a_stopped_manager_delays_no_wait() {
     if !again(&[]) {
         return;
     }
     let bench = Bench::new();
-    // With a publisher of this process it is asked whose a message is.
+    // With a publisher in this process, the take asks the manager for the publisher's process.
     let (publisher, subscription) = (bench.publisher(), bench.subscription());
     let mut event = [null_mut::<c_void>(); 4];
     let event: Pointer = event.as_mut_ptr().cast();
@@ -753,7 +753,7 @@ fn a_wait_outlives_its_manager() {
             waiter.join().unwrap();
             assert!(bench.take(subscription).is_some(), "without a manager");
         }
-        // The successor tells a publisher that is new whom to wake.
+        // The successor tells a new publisher which subscribers to wake.
         let waiter = scope.spawn(|| shared.bench().wait_for(address as Pointer));
         push(&bench.core_publisher(PublisherQos::default()), 2);
         waiter.join().unwrap();
@@ -763,13 +763,13 @@ fn a_wait_outlives_its_manager() {
 }
 
 #[test]
-fn a_topic_without_free_slots_is_an_error_and_one_that_was_left_is_free_again() {
+fn a_topic_without_free_slots_is_an_error_and_a_released_slot_is_free_again() {
     if !again(&[]) {
         return;
     }
     let bench = Bench::new();
     let make = || bench.subscription_with(&bench.layer, bench.qos(1, false, false), false);
-    // Each has descriptors of its own.
+    // Each subscription has descriptors of its own.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let all: Vec<Pointer> = std::iter::from_fn(|| Some(make()).filter(|made| !made.is_null())).take(1100).collect();
@@ -906,13 +906,13 @@ fn no_function_of_the_inner_rmw_sees_a_handle_of_the_layer() {
         unsafe { call(bench.layer.find(name), publisher, subscription, event) };
     }
     assert!(count > 25, "{count}");
-    // Whether the inner RMW saw others than its own is asked at the end of every test.
+    // Every test checks at its end whether the inner RMW saw handles other than its own.
     bench.destroy_publisher(publisher);
     bench.destroy_subscription(subscription);
 }
 
 #[test]
-fn messages_of_this_process_are_ignored_if_they_are_to_be() {
+fn messages_of_this_process_are_ignored_on_request() {
     if !again(&[]) {
         return;
     }
@@ -928,7 +928,7 @@ fn messages_of_this_process_are_ignored_if_they_are_to_be() {
 }
 
 #[test]
-fn a_late_joiner_gets_what_publishers_keep_if_it_asks() {
+fn a_late_joiner_gets_the_publishers_history_if_it_requests_it() {
     if !again(&[]) {
         return;
     }
@@ -972,7 +972,7 @@ fn no_wake_up_is_lost_between_many_waiters_and_a_fast_publisher() {
                 while taken < MESSAGES {
                     let waited = bench.wait(wait_set, &[subscription], &[], &[], None);
                     assert_eq!((waited.result, waited.subscriptions), (OK, vec![true]));
-                    // One for each wait, so that most waits find something left, and some nothing.
+                    // One take a wait, so that most waits find messages left, and some find none.
                     taken += usize::from(bench.take(subscription).is_some());
                 }
                 assert_eq!(bench.take(subscription), None);
@@ -985,7 +985,7 @@ fn no_wake_up_is_lost_between_many_waiters_and_a_fast_publisher() {
     addresses.iter().for_each(|address| bench.destroy_subscription(*address as Pointer));
 }
 
-/// The bench for several threads: its functions are for every thread, as rmw's are.
+/// The bench for several threads: its functions are thread-safe, like rmw's.
 struct Shared<'a>(&'a Bench);
 
 impl Shared<'_> {
@@ -998,7 +998,7 @@ impl Shared<'_> {
 unsafe impl Sync for Shared<'_> {}
 
 #[test]
-fn entities_that_come_and_go_while_messages_do_leave_nothing_behind() {
+fn entities_made_and_destroyed_while_messages_arrive_leak_nothing() {
     if !again(&[]) {
         return;
     }
@@ -1015,13 +1015,13 @@ fn entities_that_come_and_go_while_messages_do_leave_nothing_behind() {
         bench.destroy_subscription(subscription);
         bench.destroy_publisher(publisher);
         let first = *before.borrow_mut().get_or_insert_with(descriptors);
-        // The node's thread may still look after what was there a moment ago.
+        // The notifier's thread may still handle an entity that was just destroyed.
         until(|| descriptors() <= first);
     }
 }
 
 #[test]
-fn a_core_that_cannot_be_reached_is_an_error_that_names_what_helps() {
+fn an_unreachable_core_is_an_error_that_says_what_to_do() {
     if !again(&[("RGAPS_AUTOSTART", "0")]) {
         return;
     }
@@ -1074,7 +1074,7 @@ fn content_filters_and_dynamic_data_are_refused_on_gpu_topics() {
 }
 
 #[test]
-fn a_tensor_on_a_topic_of_pictures_is_refused_by_name() {
+fn a_tensor_on_a_topic_of_images_is_refused_with_both_types() {
     if !again(&[]) {
         return;
     }

@@ -1,7 +1,8 @@
 """Nodes for tests/ros: an action server and the subscribers of a GPU topic.
 
 usage: ros_nodes.py action_server
-       ros_nodes.py gpu TOPIC COUNT waits|events    subscribes to GpuImage, prints one line a descriptor, ends after COUNT       ros_nodes.py relay TOPIC                     takes descriptors and publishes them again
+       ros_nodes.py gpu TOPIC COUNT waits|events    subscribes to GpuImage, prints one line a descriptor, ends after COUNT
+       ros_nodes.py relay TOPIC                     takes descriptors and publishes them again
 """
 
 import sys
@@ -58,7 +59,7 @@ def gpu(topic, count, how):
 
 
 def relay(topic):
-    """Publishes every descriptor that it takes, on the same topic; and one that names nothing, which is refused."""
+    """Publishes every descriptor that it takes again on the same topic, and one without a message, which is refused."""
     from rgaps_msgs.msg import GpuImage
 
     node = Node("relay")
@@ -71,7 +72,7 @@ def relay(topic):
     node.create_subscription(GpuImage, topic, again, 10)
     try:
         publisher.publish(GpuImage())
-        print("a descriptor that names nothing was published", flush=True)
+        print("a descriptor without a message was published", flush=True)
     except Exception as error:
         print("refused:", error, flush=True)
     print("ready", flush=True)
@@ -79,7 +80,7 @@ def relay(topic):
 
 
 def main():
-    """See the file's head."""
+    """Runs the node that the arguments select."""
     rclpy.init()
     if sys.argv[1] == "action_server":
         action_server()

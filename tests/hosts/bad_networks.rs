@@ -1,6 +1,6 @@
-//! Two hosts with a bad network between them: it loses, delays, repeats and damages frames, is slow or narrow, is cut, and its interfaces are taken
-//! down. A stream goes on meanwhile. Each message is taken whole and once or is counted as lost, and messages come again afterwards. How long
-//! that takes is printed; docs/faults.md has the figures.
+//! Two hosts with a bad network between them: it loses, delays, repeats and damages frames, is slow or narrow, is cut, and its interfaces go down. A
+//! stream of messages goes on meanwhile. Each message is either taken once and intact, or counted as lost, and messages flow again afterwards. The
+//! recovery times are printed; docs/faults.md has the figures.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use rgaps_testing::{BadNetwork, Conditions};
 
 use crate::world::{Program, World, example, within_limit};
 
-/// Messages that are awaited under each condition, and after each fault.
+/// Messages to wait for under each condition, and after each fault.
 const MESSAGES: usize = 25;
 /// Messages a second.
 const RATE: &str = "20";
 const PERCENT: u32 = 10_000;
-/// How often the line is cut, or an interface taken down; `RGAPS_TEST_CUTS` says otherwise.
+/// How often the line is cut, or an interface goes down; RGAPS_TEST_CUTS overrides it.
 const CUTS: usize = 3;
-/// Of a test, that of 30 cuts included.
+/// Limit of a test, including the one with 30 cuts.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A stream of samples from the first host, and a subscriber on both.
+/// A stream of samples from the first host, with a subscriber on both.
 struct Stream {
     world: World,
     publisher: Program,
@@ -42,12 +42,12 @@ impl Stream {
         self.world.hosts.bad_network().unwrap()
     }
 
-    /// Messages that came from the other host.
+    /// Messages received from the other host.
     fn came(&self) -> usize {
         self.subscribers[1].lines().len()
     }
 
-    /// Waits for so many messages more on each host.
+    /// Waits for this many more messages on each host.
     fn await_more(&self, messages: usize) {
         let before = self.subscribers.each_ref().map(|subscriber| subscriber.lines().len());
         for (subscriber, before) in self.subscribers.iter().zip(before) {
@@ -55,14 +55,14 @@ impl Stream {
         }
     }
 
-    /// Waits for the next message from the other host; how long that took.
+    /// Waits for the next message from the other host; returns how long that took.
     fn await_next(&self) -> Duration {
         let (start, before) = (Instant::now(), self.came());
         let next = within_limit(|| (self.came() > before).then(|| start.elapsed()));
-        next.unwrap_or_else(|| panic!("no message any more\n{}", self.world.logs()))
+        next.unwrap_or_else(|| panic!("no further message arrived\n{}", self.world.logs()))
     }
 
-    /// Each subscriber has taken every message whole and once, or has counted it.
+    /// Each subscriber has taken every message once and intact, or counted it as lost.
     fn account(mut self) {
         let published = self.publisher.interrupt(&self.world);
         for (host, subscriber) in self.subscribers.iter_mut().enumerate() {
@@ -72,7 +72,7 @@ impl Stream {
     }
 }
 
-/// From RGAPS_TEST_SEED, or one that is printed.
+/// The seed in RGAPS_TEST_SEED, or a new one, which is printed.
 fn seed() -> u64 {
     let given = std::env::var("RGAPS_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| u64::from_le_bytes(rgaps_os::random().unwrap()));
@@ -80,7 +80,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// What networks do, by name.
+/// Network conditions by name.
 fn conditions() -> [(&'static str, Conditions); 10] {
     let good = Conditions::default();
     let delay = Duration::from_millis(50);
@@ -114,7 +114,7 @@ fn conditions() -> [(&'static str, Conditions); 10] {
 }
 
 #[test]
-fn a_bad_network_spoils_no_message_and_each_missing_one_is_counted() {
+fn a_bad_network_damages_no_message_and_each_missing_one_is_counted() {
     let Some(world) = World::over_bad_network(seed(), LIMIT) else { return };
     let stream = Stream::over(world);
     for (name, conditions) in conditions() {
@@ -130,7 +130,7 @@ fn a_bad_network_spoils_no_message_and_each_missing_one_is_counted() {
     stream.account();
 }
 
-/// What is done to a network for a while.
+/// A temporary fault of the network.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Cut,
@@ -153,7 +153,7 @@ impl Fault {
     }
 }
 
-/// Cuts, and interfaces that are taken down in turns: shorter than every time-out, about as long as they are, and longer.
+/// Cuts and interfaces down in turns: shorter than every time-out, about as long, and longer.
 fn survive_cuts(stream: &Stream) {
     let given = std::env::var("RGAPS_TEST_CUTS").ok().and_then(|text| text.parse().ok());
     let faults = [Fault::Cut, Fault::InterfaceDown { host: 0 }, Fault::Cut, Fault::InterfaceDown { host: 1 }];
@@ -192,7 +192,7 @@ fn messages_flow_again_after_cuts_where_one_host_names_the_other_as_peer() {
 fn messages_flow_again_after_cuts_where_hosts_find_each_other_by_multicast() {
     let Some(mut world) = World::over_bad_network(seed(), LIMIT) else { return };
     for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
-        // As if it were not set.
+        // Empty counts as not set.
         world.set(name, "");
     }
     let stream = Stream::over(world);

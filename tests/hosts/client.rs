@@ -1,4 +1,4 @@
-//! A client of our own on a host: this test program again, which does through the API what the lines of its input say, one answer each.
+//! An API client on a host: this test program again, which executes the commands on its input lines and answers each with a line.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use rgaps_testing::Watchdog;
 
 use crate::world::{LIMIT, Program, World};
 
-/// Set for the program only. (Variables that begin with RGAPS_ are configuration.)
+/// Set only for the client program. (Variables that begin with RGAPS_ are configuration.)
 const VARIABLE: &str = "HOSTS_TEST_CLIENT";
 
 /// A client on a host.
@@ -27,27 +27,27 @@ impl Client {
         Self { program, orders: 0 }
     }
 
-    /// Publishers of `topic`0, `topic`1 and so on, with pools of so many bytes.
+    /// Makes publishers of `topic`0, `topic`1 and so on, with pools of this size.
     pub fn publishers(&mut self, world: &World, topic: &str, count: usize, pool_bytes: u64) {
         self.order(world, &format!("publishers {topic} {count} {pool_bytes}"));
     }
 
-    /// Subscribers of them.
+    /// Makes subscribers of these topics.
     pub fn subscribers(&mut self, world: &World, topic: &str, count: usize) {
         self.order(world, &format!("subscribers {topic} {count}"));
     }
 
-    /// Waits until each publisher has so many subscribers; a remote host counts as one.
+    /// Waits until each publisher has this many subscribers; a remote host counts as one.
     pub fn await_subscribers(&mut self, world: &World, count: usize) {
         self.order(world, &format!("await {count}"));
     }
 
-    /// Each publisher sends so many messages of so many bytes.
+    /// Each publisher sends this many messages of this size.
     pub fn publish(&mut self, world: &World, messages: u64, bytes: u64) {
         self.order(world, &format!("publish {messages} {bytes}"));
     }
 
-    /// Each subscriber takes so many messages and looks at every word of them.
+    /// Each subscriber takes this many messages and checks every word of them.
     pub fn take(&mut self, world: &World, messages: u64) {
         self.order(world, &format!("take {messages}"));
     }
@@ -100,7 +100,7 @@ fn role_of_a_client() {
             }),
             other => panic!("{other:?}"),
         }
-        // On a line of its own, whatever the test harness has written.
+        // On a line of its own, after any output of the test harness.
         println!("\n{{\"done\":\"{line}\"}}");
     }
 }
@@ -109,13 +109,13 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// What stands at each place of a message: no two words of it are the same, nor those of two messages.
+/// The word at each offset of a message: all words differ, within a message and between messages.
 fn word(message: u64, place: u64) -> u64 {
     (message << 40 | place).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 fn publish(publisher: &Publisher<Bytes>, bytes: u64) {
-    // The sequence number that it will have.
+    // The sequence number that the message will get.
     let message = publisher.statistics().published + 1;
     let mut loan = publisher.loan(Bytes::new(bytes)).unwrap();
     for (place, bytes) in (0..).zip(loan.as_chunks_mut::<8>().0) {
@@ -124,7 +124,7 @@ fn publish(publisher: &Publisher<Bytes>, bytes: u64) {
     loan.publish().unwrap();
 }
 
-/// A message's sequence number says what is in it.
+/// A message's sequence number determines its content.
 fn check(sample: &Sample<Bytes>) {
     let words = sample.bytes().as_chunks::<8>().0;
     let message = sample.info().sequence;
@@ -132,7 +132,7 @@ fn check(sample: &Sample<Bytes>) {
     assert_eq!(wrong, None, "message {message} of {} B", sample.bytes().len());
 }
 
-/// Bytes of memory that nobody needs now.
+/// Bytes of available memory.
 pub fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();

@@ -1,4 +1,4 @@
-//! Points that went from one host to another are the same points.
+//! Points that were sent from one host to another are unchanged.
 
 use rgaps_cli::media::{self, Media};
 

@@ -1,8 +1,8 @@
-//! Programs in containers on a host whose manager is outside of them, as docs/containers.md says.
+//! Programs in containers on a host whose manager runs outside of them, as docs/containers.md describes.
 //!
-//! A container here is what the kernel knows of one: mount, PID, IPC, UTS and network namespaces of its own, another root with folders for
-//! temporary and shared-memory files of its own, and of the host nothing but the folder that the runtime directory is in, the programs and
-//! what these load. (The directory itself goes when its manager leaves, and comes anew with the next.)
+//! A container here has its own mount, PID, IPC, UTS and network namespaces, and its own root with its own folders for temporary and shared-memory
+//! files. Of the host it has only the folder that contains the runtime directory, the programs, and the libraries that they load. (The directory
+//! itself is removed when its manager exits, and made again by the next.)
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -11,8 +11,8 @@ use rgaps_testing::{kill_9, skipped};
 
 use crate::world::{Program, World, example, programs, within_limit};
 
-/// Makes the root and goes there. $ROOT, $RUNTIME, $PROGRAMS and $DATA say where things are outside; $1 is what runs inside, by a shell
-/// that is the container's first process.
+/// Makes the root and enters it. $ROOT, $RUNTIME, $PROGRAMS and $DATA are paths outside; $1 is the script to run inside, by a shell that is the
+/// container's first process.
 const ENTER: &str = r#"
 set -e
 mount --make-rprivate /
@@ -33,7 +33,7 @@ mount --bind -o ro "$DATA" data
 exec chroot . /usr/bin/env -i PATH=/usr/bin:/bin:/programs RGAPS_RUNTIME_DIR=/run/robot/rgaps RGAPS_AUTOSTART=0 /bin/sh -c "$1"
 "#;
 
-/// Whether this machine can have any; else says so.
+/// Whether this machine can run containers; if not, prints why.
 fn can_be() -> bool {
     let tried =
         Command::new("unshare").args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "true"]).output();
@@ -50,7 +50,7 @@ fn can_be() -> bool {
     }
 }
 
-/// One host, whose runtime directory is in a folder that containers can be given.
+/// A host whose runtime directory is in a folder that can be mounted into containers.
 fn world() -> Option<World> {
     let mut world = World::new(1).filter(|_| can_be())?;
     let dir = world.dir(0).path().join("rgaps");
@@ -66,7 +66,7 @@ fn manager(world: &World) -> Program {
     manager
 }
 
-/// Runs a shell's text in a container of its own on a host; its output is read as that of any program.
+/// Runs a shell script in its own container on a host; its output is read like that of any program.
 fn contain(world: &World, host: usize, label: &str, text: &str) -> Program {
     let root = world.folder(&format!("root-{label}"));
     let mut command = world.hosts[host].command("unshare");
@@ -117,11 +117,11 @@ fn a_publisher_in_a_container_is_read_in_another_and_outside() {
 }
 
 #[test]
-fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
+fn messages_held_by_a_process_killed_in_its_container_are_released() {
     let Some(world) = world() else { return };
     let _manager = manager(&world);
-    // It holds its first message for ever, so that the publisher soon waits for it. The first process of the container kills it when told
-    // to, and stays, with all namespaces: nothing but the pidfd tells the manager.
+    // It holds its first message for ever, so that the publisher soon waits for it. On a signal, the container's first process kills it and stays,
+    // with all namespaces: only the pidfd can tell the manager.
     let text = "rgaps --json sub array --type tensor --keep-all --verbose --hold-ms 600000 & read word; kill -9 $!; wait $!; echo '{}'; read word";
     let mut inside = contain(&world, 0, "inside", text);
     let ramp = example("ramp.npy");
@@ -135,12 +135,12 @@ fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
     inside.await_lines(&world, 2);
     world.await_info(0, "array", "that the subscriber is gone", subscribers(0));
     assert!(matches!(inside.child.std().try_wait(), Ok(None)), "the container has ended");
-    // The publisher, which the held message had stopped, goes on.
+    // The publisher, which the held message had blocked, continues.
     world.sub(0, "next", &["array", "--type", "tensor", "--count", "50", "--timeout", "45"]).summary(&world);
 }
 
 #[test]
-fn a_container_whose_first_process_is_killed_leaves_nothing_behind() {
+fn a_container_whose_first_process_is_killed_leaves_nothing_behind_on_the_host() {
     let Some(world) = world() else { return };
     let _manager = manager(&world);
     let manager = world.manager_pid(0);
@@ -160,7 +160,7 @@ fn a_container_outlives_its_manager_and_finds_the_next_one() {
     let text =
         "read word; rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
     let mut inside = contain(&world, 0, "inside", text);
-    // In order, and so with its directory.
+    // An orderly exit, which removes the directory.
     first.child.terminate().unwrap();
     assert!(first.child.std().wait().unwrap().success());
     let dir = world.dir(0).path().join("rgaps");
@@ -175,7 +175,7 @@ fn a_container_outlives_its_manager_and_finds_the_next_one() {
 }
 
 #[test]
-fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
+fn a_program_in_a_container_starts_no_manager_and_reports_that_none_runs() {
     let Some(world) = world() else { return };
     let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
     inside.await_lines(&world, 1);
@@ -190,10 +190,10 @@ fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
 }
 
 #[test]
-fn a_manager_that_does_not_see_its_clients_processes_refuses_them_by_name() {
+fn a_manager_that_cannot_see_its_clients_processes_refuses_them() {
     let Some(world) = world() else { return };
     let _manager = contain(&world, 0, "manager", "rgapsd");
-    // It serves: the runtime directory is common. It could not know when the client dies.
+    // The manager serves, since the runtime directory is shared. But it could not notice when the client dies.
     let socket = world.dir(0).path().join("rgaps/rgapsd.sock");
     assert!(within_limit(|| socket.exists().then_some(())).is_some(), "no manager\n{}", world.logs());
     let outside = world.command_of(0, "rgaps").args(["topic", "list"]).output().unwrap();

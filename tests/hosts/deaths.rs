@@ -1,10 +1,10 @@
-//! Managers and publishers die in mid-stream; who is left goes on.
+//! Managers and publishers die in mid-stream; the surviving processes go on.
 
 use rgaps_testing::kill_9;
 
 use crate::world::{Program, World, example, within_limit};
 
-/// A stream from host 0 to a subscriber on each host, who may ask for more than the default.
+/// A stream from host 0 to a subscriber on each host, with further options.
 fn stream(world: &World, wish: &[&str]) -> (Program, [Program; 2]) {
     let take = [&["array", "--type", "tensor", "--verbose"], wish].concat();
     let subscribers = [0, 1].map(|host| world.sub(host, "sub", &take));
@@ -15,14 +15,14 @@ fn stream(world: &World, wish: &[&str]) -> (Program, [Program; 2]) {
     (publisher, subscribers)
 }
 
-/// Another fifty messages for each subscriber.
+/// Waits for fifty more messages on each subscriber.
 fn goes_on(world: &World, subscribers: &[Program]) {
     for subscriber in subscribers {
         subscriber.await_lines(world, subscriber.lines().len() + 50);
     }
 }
 
-/// The manager of `host` is killed; everybody goes on with its successor.
+/// Kills the manager of `host`; all clients go on with its successor.
 fn survive_the_manager_of(host: usize) {
     let Some(world) = World::new(2) else { return };
     let (mut publisher, mut subscribers) = stream(&world, &[]);
@@ -54,12 +54,12 @@ fn subscribers_go_on_after_the_sending_manager_was_killed() {
 }
 
 #[test]
-fn subscribers_go_on_with_a_second_publisher_and_nothing_is_left_of_a_killed_one() {
+fn subscribers_go_on_with_a_second_publisher_after_the_first_was_killed() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_IDLE_TIMEOUT_MS", "300");
     let (mut victim, mut subscribers) = stream(&world, &["--keep-all"]);
     let resident = |info: &serde_json::Value| info["resident_bytes"].as_u64().unwrap();
-    // By now the table of messages is in memory as a whole.
+    // By now the whole message table is in memory.
     subscribers[0].await_lines(&world, 300);
     let before = resident(&world.info(0, "array").unwrap());
     victim.child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! One publisher, many subscribers, three hosts: whoever comes first, everything arrives, and crosses each cable once.
+//! One publisher, many subscribers, three hosts: in any order of their start, every message arrives, and crosses each cable once.
 
 use crate::world::{Program, World};
 
@@ -13,7 +13,7 @@ enum Step {
     Managers,
 }
 
-/// Starts everything in the given order and looks at what came out.
+/// Starts everything in the given order and checks the results.
 fn every_frame_arrives(order: [Step; 3]) {
     let Some(world) = World::new(3) else { return };
     let folder = world.series("saddle.pcd", MESSAGES);
@@ -25,7 +25,7 @@ fn every_frame_arrives(order: [Step; 3]) {
     let mut managers: Vec<Program> = Vec::new();
     for step in order {
         match step {
-            // It waits for the four of its own host and for the two other hosts.
+            // It waits for its own host's four subscribers and for the two other hosts.
             Step::Publisher => publisher.push(world.publish(
                 0,
                 "pub",
@@ -43,7 +43,7 @@ fn every_frame_arrives(order: [Step; 3]) {
         world.await_info(host, "cloud", "that all subscribers are there", |info| info["subscribers"] == count);
     }
     let before = [1, 2].map(|host| world.hosts[host].counters().unwrap());
-    // The last one opens the gate: now the publisher has what it waits for.
+    // The last subscriber opens the gate: now the publisher has all that it waits for.
     subscribers.push(world.sub(0, "sub3", &take));
     let published = publisher[0].summary(&world);
     assert_eq!((&published["published"], &published["refused"]), (&MESSAGES.into(), &0.into()), "{published}");

@@ -1,4 +1,4 @@
-//! What an idle topic costs the manager of each host, in resident memory.
+//! The cost of an idle topic for each host's manager, in resident memory.
 
 use crate::client::Client;
 use crate::world::{World, name, within_limit};
@@ -6,7 +6,7 @@ use crate::world::{World, name, within_limit};
 const TOPICS: usize = 16;
 const LIMIT_BYTES: u64 = 1 << 20;
 
-/// Resident bytes of a process: its own, and of the memory that it shares whatever it has touched.
+/// Resident bytes of a process, including shared memory that any process has touched.
 fn resident_bytes(pid: u32) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
@@ -20,7 +20,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// Two hosts with one topic between them, so that everything that is there once is there.
+    /// Two hosts with one topic between them, so that one-time allocations are made.
     fn new() -> Option<Self> {
         let world = World::new(2)?;
         let mut clients = [0, 1].map(|host| Client::new(&world, host));
@@ -35,7 +35,7 @@ impl Idle {
         self.managers.map(resident_bytes)
     }
 
-    /// Waits until each manager has at most so much more than before for each topic.
+    /// Waits until each manager has grown by at most this much for each topic.
     fn await_cost_below(&self, limit: u64, before: [u64; 2], when: &str) {
         for host in [0, 1] {
             let cost = || self.resident()[host].saturating_sub(before[host]) / TOPICS as u64;
@@ -48,7 +48,7 @@ impl Idle {
     }
 }
 
-/// Topics with a publisher on the first host and a subscriber on both, and links between them.
+/// Topics with a publisher on the first host and a subscriber on both, linked.
 fn connect(world: &World, clients: &mut [Client; 2], topic: &str, count: usize) {
     clients[0].publishers(world, topic, count, 4 << 20);
     clients.iter_mut().for_each(|client| client.subscribers(world, topic, count));
@@ -67,7 +67,7 @@ fn an_idle_topic_with_a_link_costs_each_manager_less_than_a_mebibyte() {
     connect(&idle.world, &mut idle.clients, "idle", TOPICS);
     idle.await_cost_below(LIMIT_BYTES, before, "that never had a message");
     let Idle { world, clients, .. } = &mut idle;
-    // More than a ring's worth of each topic in all: 40 rounds of messages of 64 KiB.
+    // In total more than a ring's size for each topic: 40 rounds of messages of 64 KiB.
     for _ in 0..10 {
         clients[0].publish(world, 4, 64 << 10);
         clients.iter_mut().for_each(|client| client.take(world, 4));

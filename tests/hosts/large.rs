@@ -1,4 +1,4 @@
-//! A message of 1 GiB passes a ring of 64 MiB, whole.
+//! A message of 1 GiB passes a ring of 64 MiB intact.
 
 use rgaps_testing::skipped;
 
@@ -6,7 +6,7 @@ use crate::client::{Client, available_bytes};
 use crate::world::World;
 
 const MESSAGE_BYTES: u64 = 1 << 30;
-/// The message lies once on each host, beside the ring; the rest is for whoever else uses the machine.
+/// Each host has one copy of the message beside the ring; the rest is a margin for other programs.
 const NEEDED_BYTES: u64 = 6 << 30;
 
 #[test]
@@ -17,7 +17,7 @@ fn a_message_of_a_gibibyte_passes_a_ring_of_64_mebibytes() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_RING_BYTES", "67108864");
     let mut publisher = Client::new(&world, 0);
-    // The allocator wants some more than the message.
+    // The allocator needs slightly more than the message.
     publisher.publishers(&world, "large", 1, MESSAGE_BYTES + MESSAGE_BYTES / 4);
     let mut subscriber = Client::new(&world, 1);
     subscriber.subscribers(&world, "large", 1);

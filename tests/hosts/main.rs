@@ -1,8 +1,8 @@
-//! Several hosts, each a network namespace with a manager of its own, and the real programs on them.
+//! Several hosts, each a network namespace with its own manager, running the real programs.
 //!
-//! The programs are what `cargo build -p rgaps-cli -p rgaps-manager` puts beside the test's folder. Each host has its own runtime
-//! directory and knows the others by address (no multicast, but in `range.rs`). What a test waits for is a state that anybody can see: a line of a
-//! program's output, `rgaps topic info --json`, the end of a process.
+//! `cargo build -p rgaps-cli -p rgaps-manager` puts the programs beside the test's folder. Each host has its own runtime directory and knows the
+//! others by address (no multicast, except in `range.rs`). Tests wait for visible states: a line of a program's output,
+//! `rgaps topic info --json`, the end of a process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Who does not fit is told so, by name, on both hosts.
+//! Endpoints that do not match are reported by name on both hosts.
 
 use crate::world::{World, example, within_limit};
 
@@ -32,7 +32,7 @@ fn best_effort_for_a_subscriber_that_wants_reliable_is_named_on_both_hosts() {
 }
 
 #[test]
-fn a_second_subscriber_that_does_not_fit_is_named_though_the_first_does() {
+fn a_second_subscriber_that_does_not_match_is_named_though_the_first_does() {
     let Some(world) = World::new(2) else { return };
     let file = example("ramp.npy");
     let input = file.to_str().unwrap();
@@ -46,12 +46,12 @@ fn a_second_subscriber_that_does_not_fit_is_named_though_the_first_does() {
             told.contains("reliab") && told.contains(other)
         });
     }
-    // The pair that fits goes on.
+    // The matching pair goes on.
     content.await_lines(&world, content.lines().len() + 1);
 }
 
 #[test]
-fn a_publisher_and_a_subscriber_of_one_host_that_do_not_fit_are_both_told() {
+fn a_publisher_and_a_subscriber_of_one_host_that_do_not_match_are_both_told() {
     let Some(world) = World::new(1) else { return };
     let file = example("ramp.npy");
     let input = file.to_str().unwrap();
@@ -63,7 +63,7 @@ fn a_publisher_and_a_subscriber_of_one_host_that_do_not_fit_are_both_told() {
         let told = info["mismatches"].to_string();
         told.contains("on this host: reliability")
     });
-    // What is known already is told to whoever comes later, too.
+    // A known mismatch is also reported to endpoints that join later.
     let second = world.sub(0, "second", &["array", "--type", "tensor"]);
     for (program, who) in [(&publisher, "publisher"), (&first, "first"), (&second, "second")] {
         let told = within_limit(|| program.errors().contains("on this host: reliability").then_some(()));

@@ -8,14 +8,14 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// A stream of arrays (or clouds) without end from the first host.
+/// An endless stream of arrays (or clouds) from the first host.
 fn stream(world: &World, file: &str, rate: &str, more: &[&str]) -> Program {
     let file = example(file);
     let arguments = ["topic", "--input", file.to_str().unwrap(), "--rate", rate, "--loop", "--full", "drop-oldest"];
     world.publish(0, "pub", &[&arguments[..], more].concat())
 }
 
-/// What the second host's link says that it has discarded.
+/// How many torn messages the second host's link has discarded.
 fn torn(info: &Value) -> u64 {
     let links = info["links"].to_string();
     let (before, _) = links.split_once(" torn").unwrap_or(("0", ""));
@@ -23,9 +23,9 @@ fn torn(info: &Value) -> u64 {
 }
 
 #[test]
-fn without_flow_control_torn_messages_are_discarded_and_counted_and_every_sample_taken_is_whole() {
+fn without_flow_control_torn_messages_are_counted_and_never_taken() {
     let Some(mut world) = World::new(2) else { return };
-    // Each message is four times the ring: whenever its consumer is a moment late, the sender has gone over it.
+    // Each message is four times the ring: whenever the consumer is slightly late, the sender has overwritten it.
     world.set("RGAPS_RING_BYTES", "65536");
     world.set("RGAPS_CHUNK_BYTES", "4096");
     let mut subscriber = world.sub(1, "sub", &["topic", "--type", "cloud", "--verbose"]);
@@ -65,7 +65,7 @@ fn best_effort_streams_reach_best_effort_subscribers_on_both_hosts() {
 }
 
 #[test]
-fn a_remote_keep_all_subscriber_that_stalls_is_made_keep_last_and_said_so() {
+fn a_stalled_remote_keep_all_subscriber_becomes_keep_last_with_a_warning() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "300");
     let stalled = world.sub(1, "stalled", &["topic", "--type", "tensor", "--keep-all", "--verbose"]);
@@ -75,7 +75,7 @@ fn a_remote_keep_all_subscriber_that_stalls_is_made_keep_last_and_said_so() {
         subscriber.await_lines(&world, 20);
     }
     stalled.child.stop().unwrap();
-    // On the host where it happened, to everybody who is in the topic.
+    // Reported on the subscriber's host to all clients in the topic.
     let said = within_limit(|| other.errors().contains("it is keep-last from now on").then_some(()));
     assert!(said.is_some(), "nobody was made keep-last\n{}", world.logs());
     other.await_lines(&world, other.lines().len() + 100);
@@ -93,7 +93,7 @@ fn a_late_joiner_on_another_host_gets_the_last_k() {
     let Some(world) = World::new(2) else { return };
     let folder = world.series("ramp.npy", 12);
     let input = folder.to_str().unwrap();
-    // The subscriber that is there from the start tells when all is published.
+    // The subscriber that joined first shows when all messages are published.
     let mut early = world.sub(1, "early", &["topic", "--type", "tensor", "--count", "12", "--verbose"]);
     let arguments = ["--rate", "100", "--latch", "--depth", "5", "--wait-for", "1", "--linger", "120"];
     let mut publisher = world.publish(0, "pub", &[&["topic", "--input", input][..], &arguments].concat());

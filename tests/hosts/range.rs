@@ -1,14 +1,14 @@
-//! Hosts that are open find each other though nobody is told where the other is.
+//! Open hosts find each other without configured addresses.
 
 use crate::world::World;
 
 const MESSAGES: usize = 5;
 
 #[test]
-fn hosts_that_are_open_and_nothing_else_find_each_other_by_multicast() {
+fn open_hosts_without_peers_find_each_other_by_multicast() {
     let Some(mut world) = World::new(2) else { return };
     for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
-        // As if it were not set.
+        // Empty counts as not set.
         world.set(name, "");
     }
     let folder = world.series("saddle.pcd", MESSAGES);

@@ -1,5 +1,5 @@
-//! Two hosts with RDMA devices: what takes that way, and what becomes of it when a manager dies. `./dev test-rdma` gives the namespaces of these
-//! hosts the addresses of two Soft-RoCE devices; elsewhere the tests are ignored.
+//! Two hosts with RDMA devices: which payloads use RDMA, and what happens when a manager dies. `./dev test-rdma` gives these hosts' namespaces the
+//! addresses of two Soft-RoCE devices; elsewhere the tests are ignored.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const LARGE_BYTES: usize = 64 * MIB;
 fn world() -> World {
     let mut world = World::new(2).unwrap();
     world.set("RGAPS_TRANSPORT", "rdma");
-    // Software emulation is slow, and a slow host is not a dead one.
+    // Software emulation is slow, and a slow host must not count as dead.
     world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "20000");
     world.set("RGAPS_PEER_TIMEOUT_MS", "10000");
     world.set("RGAPS_ARRIVAL_POOL_BYTES", "536870912");
@@ -23,7 +23,7 @@ fn world() -> World {
     world
 }
 
-/// An array of so many bytes as a file, every one of which follows from its place.
+/// A file with an array of this many bytes; each byte follows from its offset.
 fn array(world: &World, bytes: usize) -> PathBuf {
     let path = world.folder("arrays").join(format!("{bytes}.npy"));
     let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
@@ -56,14 +56,14 @@ fn await_link(world: &World, over: &str) {
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn payload_takes_rdma_and_says_so() {
+fn payload_is_sent_by_rdma_and_its_route_says_so() {
     let world = world();
     payload_takes_rdma(&world);
 }
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn payload_takes_rdma_from_staging_too() {
+fn payload_is_sent_by_rdma_from_staging_too() {
     let mut world = world();
     world.set("RGAPS_STAGING", "always");
     payload_takes_rdma(&world);
@@ -79,7 +79,7 @@ fn payload_takes_rdma(world: &World) {
     assert_eq!(published["refused"], 0, "{published}");
     assert!(subscriber.lines().iter().filter(|line| line["sequence"].is_u64()).all(|line| line["route"] == "rdma"));
     subscriber.interrupt_and_account_exactly(world, &published);
-    // Discovery and hand-shake alone went through the interface.
+    // Only discovery and hand-shake used the interface.
     let received = world.hosts[1].counters().unwrap().received_bytes;
     assert!(received < 20 * MIB as u64, "{received} B came over the network");
 }
@@ -89,7 +89,7 @@ fn payload_takes_rdma(world: &World) {
 fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
     let mut world = world();
     let file = array(&world, LARGE_BYTES);
-    // Managers by hand, so that one of them alone has the crash point; the subscriber starts its successor.
+    // Managers are started by hand, so that only one has the crash point; the subscriber starts its successor.
     let _sending = world.manager(0, "rgapsd");
     let mut command = world.command_of(1, "rgapsd");
     CrashPoint::new("arrival.chunk").at_passage(64 + 32).arm(&mut command);
@@ -110,7 +110,7 @@ fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn a_receiver_that_comes_back_with_another_ring_is_sent_to_again() {
+fn a_receiver_that_returns_with_another_ring_gets_messages_again() {
     let mut world = world();
     world.set("RGAPS_AUTOSTART", "0");
     let file = array(&world, 3 * MIB);

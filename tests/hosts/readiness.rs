@@ -1,4 +1,4 @@
-//! A subscriber that sleeps on a descriptor is woken by what comes from another host, also if it asked for the descriptor late.
+//! A subscriber that sleeps on its descriptor is woken by messages from another host, even if it requested the descriptor late.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,21 +22,21 @@ fn as_a_program_sleeps_on_the_descriptor() {
     assert!(subscriber.wait(LIMIT).unwrap().is_some());
     for _ in 0..10 {
         let readable = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), LIMIT / 4);
-        assert!(readable.unwrap(), "messages come and nobody rings");
+        assert!(readable.unwrap(), "messages arrived, but no wake-up");
         while subscriber.take().unwrap().is_some() {}
     }
 }
 
-/// Program: sleeps on the descriptor for as long as its input is open, and says when it has begun.
+/// Program: sleeps on the descriptor while its input is open, and reports each wake-up.
 #[test]
-fn as_a_program_that_is_rung_until_told() {
+fn as_a_program_that_is_woken_until_told() {
     if std::env::var_os(RUNG).is_none() {
         return;
     }
     let subscriber = Node::new("sleeper").unwrap().subscriber::<Tensor>("array").unwrap();
     for rung in 0.. {
         let readable = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), LIMIT / 4);
-        assert!(readable.unwrap(), "rung {rung} times, and no more");
+        assert!(readable.unwrap(), "woken {rung} times, then no more");
         while subscriber.take().unwrap().is_some() {}
         println!("\n{{\"rung\":{rung}}}");
         if rgaps_os::poll::readable(std::io::stdin(), Duration::ZERO).unwrap() {
@@ -46,10 +46,10 @@ fn as_a_program_that_is_rung_until_told() {
 }
 
 #[test]
-fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
+fn a_descriptor_wakes_after_the_manager_that_gave_it_was_killed() {
     let Some(world) = World::new(2) else { return };
     let mut command = world.command(1, &std::env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", "readiness::as_a_program_that_is_rung_until_told"]).env(RUNG, "1");
+    command.args(["--exact", "--nocapture", "readiness::as_a_program_that_is_woken_until_told"]).env(RUNG, "1");
     let mut sleeper = world.spawn(1, "sleeper", command.stdin(Stdio::piped()));
     let file = example("ramp.npy");
     let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--rate", "50", "--loop"]);
@@ -58,7 +58,7 @@ fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
     kill_9(victim).unwrap();
     let successor = within_limit(|| Some(world.manager_pid(1)).filter(|pid| *pid != victim));
     assert!(successor.is_some(), "{}", world.logs());
-    // More than what the first manager had left in the segment.
+    // More messages than the first manager had left in the segment.
     sleeper.await_lines(&world, sleeper.lines().len() + 100);
     drop(sleeper.child.std().stdin.take());
     let ended = sleeper.child.wait_within(LIMIT).unwrap();
@@ -66,7 +66,7 @@ fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
 }
 
 #[test]
-fn a_descriptor_that_was_asked_for_after_the_link_was_up_is_rung() {
+fn a_descriptor_requested_after_the_link_was_up_wakes() {
     let Some(world) = World::new(2) else { return };
     let own = std::env::current_exe().unwrap();
     let mut command = world.command(1, &own);

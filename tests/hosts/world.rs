@@ -1,4 +1,4 @@
-//! Hosts, the programs on them, and waits for what can be seen.
+//! Hosts, the programs on them, and waits for visible states.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use rgaps_testing::{Child, Ended, Hosts, HostsError, RuntimeDir, Watchdog, skipped};
 use serde_json::Value;
 
-/// What every wait allows; far above what any of them needs.
+/// Limit of every wait; far above what any of them needs.
 pub const LIMIT: Duration = Duration::from_secs(45);
-/// Between two looks at a state.
+/// Interval between two checks of a state.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Several hosts. Programs are ended before their directories go, and these before the namespaces.
+/// Several hosts. Dropping it ends the programs, then removes their directories, then the namespaces.
 pub struct World {
     dirs: Vec<RuntimeDir>,
     scratch: RuntimeDir,
     pub hosts: Hosts,
-    /// Of all hosts, or of one.
+    /// Variables for all hosts, or for one.
     settings: Vec<(Option<usize>, &'static str, String)>,
     _watchdog: Watchdog,
 }
 
 impl World {
-    /// `None` where there can be no namespaces; says so.
+    /// `None`, with a message, if no namespaces can be made.
     pub fn new(hosts: usize) -> Option<Self> {
         Self::of(Watchdog::new(Duration::from_secs(240)), Hosts::new(hosts))
     }
 
-    /// Two hosts with a bad network between them. The test is ended after `limit`.
+    /// Two hosts with a bad network between them. The watchdog ends the test after `limit`.
     pub fn over_bad_network(seed: u64, limit: Duration) -> Option<Self> {
         Self::of(Watchdog::new(limit), Hosts::over_bad_network(seed))
     }
@@ -49,12 +49,12 @@ impl World {
         Some(Self { dirs, scratch, hosts, settings: Vec::new(), _watchdog: watchdog })
     }
 
-    /// Sets a variable for all programs that are started from now on.
+    /// Sets a variable for all programs started from now on.
     pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.settings.push((None, name, value.into()));
     }
 
-    /// The same for those of one host.
+    /// The same for the programs of one host.
     pub fn set_on(&mut self, host: usize, name: &'static str, value: impl Into<String>) {
         self.settings.push((Some(host), name, value.into()));
     }
@@ -64,14 +64,14 @@ impl World {
         &self.dirs[host]
     }
 
-    /// A folder for what a test writes; gone after it.
+    /// A folder for a test's files; removed after it.
     pub fn folder(&self, name: &str) -> PathBuf {
         let folder = self.scratch.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
     }
 
-    /// A folder with `count` copies of one of the example files: a publisher of it sends so many messages.
+    /// A folder with `count` copies of one of the example files: a publisher of it sends that many messages.
     pub fn series(&self, file: &str, count: usize) -> PathBuf {
         let folder = self.folder("series");
         let extension = Path::new(file).extension().unwrap().to_str().unwrap().to_owned();
@@ -81,7 +81,7 @@ impl World {
         folder
     }
 
-    /// A command that runs a program on a host, as all programs here run.
+    /// A command that runs a program on a host.
     pub fn command(&self, host: usize, program: &Path) -> Command {
         let address = |host: usize| format!("tcp/{}:7447", self.hosts[host].address());
         let others: Vec<String> = (0..self.dirs.len()).filter(|other| *other != host).map(address).collect();
@@ -100,7 +100,7 @@ impl World {
         command
     }
 
-    /// The command of one of the project's programs on a host.
+    /// A command that runs one of the project's programs on a host.
     pub fn command_of(&self, host: usize, program: &str) -> Command {
         self.command(host, &built(program))
     }
@@ -111,7 +111,7 @@ impl World {
         self.spawn(host, label, command.args(arguments))
     }
 
-    /// Starts a command of `command`'s on a host; `label` names its output.
+    /// Starts this command on a host; `label` names its output.
     pub fn spawn(&self, host: usize, label: &str, command: &mut Command) -> Program {
         let output = self.folder("output").join(format!("{label}.{}", name(host)));
         command.stdout(File::create(&output).unwrap());
@@ -130,18 +130,18 @@ impl World {
         self.start(host, label, "rgaps", &[&["--json", "pub"], arguments].concat())
     }
 
-    /// A manager by hand.
+    /// Starts a manager by hand.
     pub fn manager(&self, host: usize, label: &str) -> Program {
         self.start(host, label, "rgapsd", &[])
     }
 
-    /// What a host says of a topic; nothing if it does not know it.
+    /// A host's information about a topic; nothing if it does not know the topic.
     pub fn info(&self, host: usize, topic: &str) -> Option<Value> {
         let output = self.command(host, &built("rgaps")).args(["--json", "topic", "info", topic]).output().unwrap();
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Waits until what a host says of a topic is as wanted.
+    /// Waits until a host's information about a topic is as expected.
     pub fn await_info(&self, host: usize, topic: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut last = None;
         let found = within_limit(|| {
@@ -151,7 +151,7 @@ impl World {
         found.unwrap_or_else(|| panic!("{} never said {what} of {topic}; last {last:?}\n{}", name(host), self.logs()))
     }
 
-    /// The process that serves a host, once there is one.
+    /// The process id of a host's manager, once there is one.
     pub fn manager_pid(&self, host: usize) -> u32 {
         let users = within_limit(|| {
             let mut users = self.dirs[host].users().unwrap();
@@ -161,7 +161,7 @@ impl World {
         users.unwrap_or_else(|| panic!("no manager on {}: {:?}", name(host), self.dirs[host].users()))
     }
 
-    /// The managers' logs, for messages.
+    /// The managers' logs, for panic messages.
     pub fn logs(&self) -> String {
         let log = |dir: &RuntimeDir| std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
         let logs =
@@ -187,18 +187,18 @@ pub struct Program {
 }
 
 impl Program {
-    /// Lines of JSON that it has written.
+    /// The lines of JSON that it has written.
     pub fn lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.output).unwrap();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// What it wrote on standard error.
+    /// Its standard error.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.output.with_extension("errors")).unwrap()
     }
 
-    /// Waits for as many lines of JSON.
+    /// Waits for this many lines of JSON.
     pub fn await_lines(&self, world: &World, count: usize) {
         let found = within_limit(|| (self.lines().len() >= count).then_some(()));
         assert!(
@@ -211,14 +211,14 @@ impl Program {
         );
     }
 
-    /// Waits for a good end; the last line of its output.
+    /// Waits for a successful exit; returns the last line of its output.
     pub fn summary(&mut self, world: &World) -> Value {
         let (good, last) = self.end(world);
         assert!(good, "{} failed: {last}; errors: {}\n{}", self.label, self.errors(), world.logs());
         last
     }
 
-    /// Waits for its end; whether it was content, and the last line of its output.
+    /// Waits for its exit; whether it succeeded, and the last line of its output.
     fn end(&mut self, world: &World) -> (bool, Value) {
         let ended = self.child.wait_within(LIMIT).unwrap();
         let last = self.lines().pop();
@@ -228,14 +228,14 @@ impl Program {
         }
     }
 
-    /// Ctrl-C, and the summary.
+    /// Sends Ctrl-C, and returns the summary.
     pub fn interrupt(&mut self, world: &World) -> Value {
         self.child.interrupt().unwrap();
         self.summary(world)
     }
 
-    /// Waits until the last of so many messages of one publisher has come, then Ctrl-C: what came and what is counted as lost are
-    /// together all that was published meanwhile, and nothing is missing without a count.
+    /// Waits for the last of this many messages from one publisher, then sends Ctrl-C. Messages taken and messages counted as lost must add up to all
+    /// that were published meanwhile, and none may be missing without being counted.
     pub fn interrupt_and_account_exactly(&mut self, world: &World, published: &Value) -> Value {
         let newest = || self.lines().iter().filter_map(|line| line["sequence"].as_u64()).next_back();
         let all = within_limit(|| (newest() == published["published"].as_u64()).then_some(()));
@@ -249,8 +249,8 @@ impl Program {
         received
     }
 
-    /// Ctrl-C for a subscriber of one publisher that may have missed messages: none came twice or damaged, and it has counted every one
-    /// that it did not get.
+    /// Sends Ctrl-C to a subscriber of one publisher that may have missed messages: none may arrive twice or damaged, and it must have counted every
+    /// missed one.
     pub fn interrupt_and_account(&mut self, world: &World) -> Value {
         self.child.interrupt().unwrap();
         let (_, received) = self.end(world);
@@ -266,7 +266,7 @@ impl Program {
     }
 }
 
-/// What people would call a host.
+/// A host's name for people.
 pub fn name(host: usize) -> String {
     format!("host{}", (b'A' + u8::try_from(host).unwrap()) as char)
 }
@@ -276,7 +276,7 @@ pub fn example(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data").join(file)
 }
 
-/// Asks again and again, until there is an answer or the limit has passed.
+/// Repeats a check until it gives an answer or the limit has passed.
 pub fn within_limit<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -288,7 +288,7 @@ pub fn within_limit<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// The folder of this workspace's programs, above the test's own.
+/// The folder of this workspace's programs: the parent of the test's own.
 pub fn programs() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.ancestors().nth(2).unwrap().to_owned()
@@ -299,7 +299,7 @@ fn built(program: &str) -> PathBuf {
     let path = programs().join(program);
     assert!(
         path.is_file(),
-        "{} is not there: `cargo build -p rgaps-cli -p rgaps-manager --bins` makes it (./dev test does)",
+        "{} does not exist: `cargo build -p rgaps-cli -p rgaps-manager --bins` makes it (./dev test does)",
         path.display()
     );
     path

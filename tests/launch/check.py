@@ -269,9 +269,9 @@ def a_manager_that_serves_already_is_used_and_left_alone(folder):
 
 
 def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
-    for wrong, why in (('subscribers:=0', 'subscribers is "0"; it is a whole number from 1 on'),
-                       ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it is a whole number from 0 on'),
-                       ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it names one topic or more'),
+    for wrong, why in (('subscribers:=0', 'subscribers is "0"; it must be a whole number from 1 on'),
+                       ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it must be a whole number from 0 on'),
+                       ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it must name one topic or more'),
                        ('transport:=banana', '"banana" is not valid')):
         launch = Launch(folder, 'pair.launch.py', wrong)
         assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()

@@ -1,6 +1,5 @@
-//! `rgaps demo`: the main job on one machine, with nothing faked. Two managers act as two hosts; one publisher streams a photograph, a
-//! point cloud and an array; two subscribers on its own host and eight on the other read every frame in place, check it and compute an
-//! edge picture from it.
+//! `rgaps demo`: RGAPS on one machine, with nothing faked. Two managers act as two hosts. One publisher streams a photograph, a point cloud and an
+//! array. Two subscribers on its own host and eight on the other read every frame in place, check it and compute an edge picture from it.
 
 mod board;
 pub(crate) mod hosts;
@@ -32,17 +31,17 @@ use crate::{CommandError, device};
 
 /// Topics of the demo.
 pub(crate) const TOPICS: [&str; 3] = ["demo/camera", "demo/cloud", "demo/tensor"];
-/// How long a process may be silent before the demo counts as hung.
+/// How long all processes may be silent before the demo counts as hung.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a process whose output has ended may take to end itself.
+/// How long a process may take to exit after closing its output.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the live table is drawn.
+/// How often the live table is redrawn.
 const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `rgaps demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Frames of each topic.
+    /// Frames to publish on each topic.
     #[arg(long, default_value_t = 300)]
     frames: u64,
     /// Frames a second.
@@ -57,16 +56,16 @@ pub struct Arguments {
     /// A picture to stream instead of the bundled one, resized to 1920x1080.
     #[arg(long)]
     input: Option<PathBuf>,
-    /// Where the edge pictures go.
+    /// Folder for the edge pictures.
     #[arg(long, default_value = "demo-out")]
     out: PathBuf,
-    /// auto, tcp or rdma; default: as configured.
+    /// Transport between the hosts: auto, tcp or rdma; default: as configured.
     #[arg(long, value_parser = hosts::TRANSPORTS)]
     transport: Option<String>,
-    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
+    /// Device of the hosts: auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
     #[arg(long)]
     device: Option<Choice>,
-    /// Two loopback addresses even where network namespaces can be had.
+    /// Use two loopback addresses even if network namespaces are available.
     #[arg(long)]
     loopback: bool,
 }
@@ -154,7 +153,7 @@ fn start(command: &mut std::process::Command, index: usize, lines: &Sender<Line>
     Ok(child)
 }
 
-/// An error unless a process, whose output has ended, ends well. Nothing that it was to do would still be done.
+/// Waits for a process that has closed its output; an error unless it exits successfully.
 fn end(child: &mut Child, what: &str) -> Result<(), CommandError> {
     match child.wait_within(END_TIMEOUT)? {
         Ended::Exited(status) if status.success() => Ok(()),
@@ -164,14 +163,14 @@ fn end(child: &mut Child, what: &str) -> Result<(), CommandError> {
         Ended::Stopped | Ended::StillRunning => {
             let seconds = END_TIMEOUT.as_secs();
             Err(CommandError::Other(format!(
-                "{what} of the demo says nothing more and has not ended after {seconds} s"
+                "{what} of the demo has closed its output, but has not ended after {seconds} s"
             )))
         }
     }
 }
 
-/// Waits until each subscriber has said that it is in its topics, and so misses no frame. The publisher could not tell: all of another
-/// host's subscribers are one to it.
+/// Waits until each subscriber has reported that it has joined its topics, so that it misses no frame. The publisher cannot know this: it sees all
+/// subscribers of the other host as one.
 fn await_subscribers(
     lines: &Receiver<Line>,
     children: &mut [Child],
@@ -182,7 +181,7 @@ fn await_subscribers(
     let count = children.len();
     while ready.len() < count {
         let line = lines.recv_timeout(interrupt.patience());
-        // A Ctrl-C ends the processes too.
+        // Ctrl-C also ends the processes.
         if interrupt.is_set() {
             return Err(CommandError::Other("interrupted".to_owned()));
         }
@@ -194,7 +193,9 @@ fn await_subscribers(
             }
             Err(_) if start.elapsed() > SILENCE => {
                 let (ready, seconds) = (ready.len(), SILENCE.as_secs());
-                return Err(CommandError::Other(format!("{ready} of {count} subscribers are there after {seconds} s")));
+                return Err(CommandError::Other(format!(
+                    "only {ready} of {count} subscribers have joined after {seconds} s"
+                )));
             }
             Err(_) => {}
         }
@@ -202,7 +203,7 @@ fn await_subscribers(
     Ok(())
 }
 
-/// Until all processes have ended, or one has failed.
+/// Follows the reports until all processes have ended, or one has failed.
 fn follow(
     lines: &Receiver<Line>,
     board: &mut Board,
@@ -228,7 +229,10 @@ fn follow(
                 running -= 1;
             }
             Err(_) if heard.elapsed() > SILENCE => {
-                return Err(CommandError::Other(format!("no process said anything for {} s", SILENCE.as_secs())));
+                return Err(CommandError::Other(format!(
+                    "no process has reported anything for {} s",
+                    SILENCE.as_secs()
+                )));
             }
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! The device of a command that runs hosts of its own: that of its flag, else the configuration's.
+//! The device of a command that starts its own hosts: from its flag, else from the configuration.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rgaps_control::Config;
 
 use crate::CommandError;
 
-/// What the flag says, else what the configuration (file, environment) does.
+/// The device in the flag, else in the configuration (file, environment).
 pub(crate) fn asked_for(flag: Option<Choice>) -> Result<Choice, CommandError> {
     if let Some(choice) = flag {
         return Ok(choice);
@@ -17,7 +17,7 @@ pub(crate) fn asked_for(flag: Option<Choice>) -> Result<Choice, CommandError> {
     Ok(config.device.parse().map_err(NodeError::from)?)
 }
 
-/// Opens it. A command does so before anything runs, so that it is said once if the device is not there.
+/// Opens the device. A command does this first, so that an unavailable device is reported once.
 pub(crate) fn opened(flag: Option<Choice>) -> Result<Chosen, CommandError> {
     Ok(open(asked_for(flag)?).map_err(NodeError::from)?)
 }

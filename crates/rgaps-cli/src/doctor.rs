@@ -1,4 +1,4 @@
-//! `rgaps doctor`: what this machine offers, and what to do about each lack.
+//! `rgaps doctor`: checks what this machine offers, and says what to do about each problem.
 
 mod gpu;
 mod place;
@@ -15,13 +15,13 @@ use serde::Serialize;
 
 use crate::output::{self, Format, table};
 
-/// How a finding bears on RGAPS.
+/// What a finding means for RGAPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// RGAPS works, but slower or without something.
+    /// RGAPS works, but slower or with a feature missing.
     Limited,
     /// RGAPS does not work.
     Broken,
@@ -30,11 +30,11 @@ pub enum Verdict {
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub what: &'static str,
     /// What was found.
     pub found: String,
-    /// How that bears on RGAPS.
+    /// What it means for RGAPS.
     pub verdict: Verdict,
     /// What to do about it; empty if nothing.
     pub remedy: String,
@@ -54,7 +54,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything. Never fails: what cannot be read is a finding.
+/// Checks everything. Never fails: a value that cannot be read is a finding.
 pub fn examine() -> Vec<Finding> {
     vec![
         configuration(),
@@ -100,7 +100,7 @@ fn kernel() -> Finding {
     const WHAT: &str = "kernel";
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     match version(&release) {
-        // pidfd_open came with 5.3, F_SEAL_FUTURE_WRITE with 5.1.
+        // pidfd_open needs 5.3, F_SEAL_FUTURE_WRITE 5.1.
         Some(found) if found < (5, 3) => Finding::broken(WHAT, release, "RGAPS needs Linux 5.3 or newer (pidfd_open)"),
         Some(_) => Finding::ok(WHAT, release),
         None => Finding::limited(WHAT, release, "the version could not be read; RGAPS needs Linux 5.3 or newer"),
@@ -153,7 +153,7 @@ fn verbs() -> Finding {
     }
 }
 
-/// A port on one line: device, state, what it is attached to, its addresses.
+/// A port on one line: device, state, link layer, addresses.
 fn port(port: &Port) -> String {
     let gids: Vec<String> =
         port.gids.iter().map(|entry| format!("{} {} ({})", entry.index, entry.gid, entry.kind)).collect();
@@ -174,14 +174,14 @@ fn port(port: &Port) -> String {
 
 fn memlock() -> Finding {
     const WHAT: &str = "locked memory";
-    // What one link's ring would need; tcp and host memory lock nothing.
+    // The size of one link's ring; tcp and host memory lock nothing.
     let ring = Config::load(&BTreeMap::new()).unwrap_or_default().ring_bytes;
     match rgaps_os::memlock::check(ring) {
         Ok(()) => Finding::ok(WHAT, format!("a ring of {} may be locked", output::bytes(ring as f64))),
         Err(error) => Finding::limited(
             WHAT,
             error.to_string(),
-            "none needed for tcp and host memory; for pinned rings (RDMA, CUDA) raise the limit as said here",
+            "none needed for tcp and host memory; for pinned rings (RDMA, CUDA) raise the limit as described",
         ),
     }
 }
@@ -189,7 +189,7 @@ fn memlock() -> Finding {
 fn configuration() -> Finding {
     const WHAT: &str = "configuration";
     match Config::load(&BTreeMap::new()) {
-        Ok(_) => Finding::ok(WHAT, "every value can work"),
+        Ok(_) => Finding::ok(WHAT, "every value is valid"),
         Err(error) => Finding::broken(WHAT, error.to_string(), "correct that value, or remove it for its default"),
     }
 }
@@ -197,7 +197,7 @@ fn configuration() -> Finding {
 fn manager() -> Finding {
     let given = Given::load(&BTreeMap::new(), Unset::Local);
     let found = Running::find();
-    // What is wrong with the configuration stands in the line before.
+    // The finding before this one reports an invalid configuration.
     let warning = found.as_ref().filter(|_| given.is_ok()).and_then(|running| running.warning(given));
     of_manager(found.map(|running| running.to_string()), warning, spawn::find_program(), spawn::is_turned_off())
 }
@@ -213,7 +213,7 @@ fn of_manager(runs: Option<String>, warning: Option<String>, program: Option<Pat
         (None, None) => Finding::broken(
             WHAT,
             "none runs, and there is no rgapsd",
-            format!("put rgapsd where it is looked for: {LOOKED}"),
+            format!("put rgapsd where RGAPS looks for it: {LOOKED}"),
         ),
         (None, Some(program)) if is_turned_off => Finding::limited(
             WHAT,
@@ -245,14 +245,14 @@ fn other_hosts() -> Finding {
     of_other_hosts(Running::find().and_then(|running| running.network))
 }
 
-/// What has come to the manager from other hosts, and what it did not keep of that.
+/// What the manager received from other hosts, and how much of it it refused.
 fn of_other_hosts(counters: Option<Counters>) -> Finding {
     const WHAT: &str = "other hosts";
     let Some(of) = counters else {
-        return Finding::ok(WHAT, "no manager runs that has noted what came from other hosts");
+        return Finding::ok(WHAT, "no manager runs that has received anything from other hosts");
     };
     let found = format!(
-        "{} other hosts with {} endpoints; {} announcements, {} looks at what they changed, {} pauses since a host changed too fast",
+        "{} other hosts with {} endpoints; {} announcements, {} checks for changes, {} pauses because a host changed too fast",
         of.hosts, of.endpoints, of.announcements, of.changes, of.held_back
     );
     if of.refused == 0 {
@@ -274,7 +274,7 @@ fn budgets() -> Finding {
 /// Which budgets were met, and how often.
 fn of_budgets(limits: &Limits, met: Option<BTreeMap<String, u64>>) -> Finding {
     const WHAT: &str = "budgets";
-    let Some(met) = met else { return Finding::ok(WHAT, "no manager runs that has noted which it met") };
+    let Some(met) = met else { return Finding::ok(WHAT, "no manager runs that has counted budgets") };
     let met = Budget::ALL.iter().filter_map(|budget| Some((limits.over(*budget), met.get(budget.key())?)));
     let met: Vec<String> = met.map(|(budget, times)| format!("{budget} met {times} times")).collect();
     if met.is_empty() {
@@ -283,7 +283,7 @@ fn of_budgets(limits: &Limits, met: Option<BTreeMap<String, u64>>) -> Finding {
     Finding::limited(
         WHAT,
         met.join("; "),
-        "rgapsd's log names who met them: raise these keys if that is meant (docs/configuration.md), else keep that host or program out",
+        "rgapsd's log names which hosts or programs met them: raise these keys if that is meant (docs/configuration.md), else keep them out",
     )
 }
 
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manager_did_not_keep_of_the_network_is_named_with_its_numbers() {
+    fn announcements_that_the_manager_refused_are_reported_with_numbers() {
         let well = Counters { hosts: 2, endpoints: 7, announcements: 9, held_back: 1, ..Counters::default() };
         let found = of_other_hosts(Some(well.clone()));
         assert!(found.verdict == Verdict::Ok && found.found.contains("2 other hosts with 7 endpoints"), "{found:?}");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_network_is_as_it_should_be_and_an_open_one_is_said_to_be_unauthenticated() {
+    fn a_closed_network_is_fine_and_an_open_one_is_reported_as_unauthenticated() {
         let closed = of_network(Range::Local, "the default");
         assert!(closed.verdict == Verdict::Ok && closed.found.contains("RGAPS_NETWORK=open"), "{closed:?}");
         let open = of_network(Range::Open, "environment");
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lack_comes_with_a_remedy() {
+    fn every_problem_has_a_remedy() {
         for finding in examine() {
             assert_eq!(finding.verdict == Verdict::Ok, finding.remedy.is_empty(), "{finding:?}");
         }

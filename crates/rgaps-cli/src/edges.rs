@@ -1,7 +1,7 @@
-//! Edge pictures: the Sobel gradient of an image, read in place from its payload.
+//! Edge images: the Sobel gradient of an image, read in place from its payload.
 //!
-//! A pixel of the result is min(255, (|gx| + |gy|) / 2) of the brightness around it; beyond the image's edge its outermost pixels go
-//! on. Three rows of brightness are kept at a time, so that the payload is read once, row by row.
+//! A pixel of the result is min(255, (|gx| + |gy|) / 2) of the brightness around it; beyond the border, the outermost pixels repeat. Three rows of
+//! brightness are kept at a time, so the payload is read once, row by row.
 
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use rgaps::types::{Encoding, Image, Meta, MetaError};
 
 use crate::media::{SaveError, save_image};
 
-/// An edge picture was not made.
+/// An edge image could not be made.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum EdgeError {
-    /// Its pixels have no brightness that we know how to read.
+    /// The brightness of its pixels cannot be read.
     #[error("no edge picture of {0}; publish rgb8, bgr8, rgba8, bgra8, mono8, mono16, yuyv, uyvy or nv12")]
     Encoding(Encoding),
-    /// Metadata and payload do not belong together.
+    /// Metadata and payload do not match.
     #[error(transparent)]
     Metadata(#[from] MetaError),
 }
 
-/// An edge picture, and the rows that are needed to make one. Made once, it is used again for every sample.
+/// An edge image, and the rows needed to compute one. Reused for every sample.
 #[derive(Clone, Debug, Default)]
 pub struct EdgePicture {
     width: u32,
@@ -32,7 +32,7 @@ pub struct EdgePicture {
 }
 
 impl EdgePicture {
-    /// Makes the edge picture of an image. Takes memory only if the image is larger than any before.
+    /// Computes the edge image of an image. Allocates only if the image is larger than any before.
     pub fn trace(&mut self, meta: &Image, payload: &[u8]) -> Result<(), EdgeError> {
         meta.check(payload.len() as u64)?;
         let brightness = Brightness::of(meta).ok_or(EdgeError::Encoding(meta.encoding))?;
@@ -54,22 +54,22 @@ impl EdgePicture {
         Ok(())
     }
 
-    /// Pixels of a row.
+    /// Width in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Height in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// The pixels, a byte each, rows without gaps.
+    /// The pixels, one byte each, rows without gaps.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// Saves it as `prefix`.png; returns the file's name.
+    /// Saves it as `prefix`.png; returns the path.
     pub fn save(&self, prefix: &Path) -> Result<std::path::PathBuf, SaveError> {
         let meta_error = |source| SaveError::Metadata { path: prefix.to_owned(), source };
         let meta = Image::new(self.width, self.height, Encoding::Mono8).map_err(meta_error)?;
@@ -80,14 +80,14 @@ impl EdgePicture {
         (self.width, self.height) = (width, height);
         let width = width as usize;
         self.pixels.resize(width * height as usize, 0);
-        // One pixel more on either side, so that the row's ends need no case of their own.
+        // One extra pixel on either side, so that a row's ends need no special case.
         for row in self.rows.iter_mut().chain([&mut self.sums, &mut self.differences]) {
             row.resize(width + 2, 0);
         }
     }
 }
 
-/// Where a pixel's brightness is.
+/// Where the brightness of a pixel is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Brightness {
     /// In one byte of each pixel.
@@ -108,17 +108,17 @@ impl Brightness {
             E::Mono8 | E::U8C1 | E::Nv12 | E::Nv21 | E::Nv24 => Some(Self::Byte { pixel_bytes: 1, at: 0 }),
             E::Yuyv | E::Yuv422Yuy2 => Some(Self::Byte { pixel_bytes: 2, at: 0 }),
             E::Uyvy | E::Yuv422 => Some(Self::Byte { pixel_bytes: 2, at: 1 }),
-            // The high byte is enough for a picture of eight bits.
+            // The high byte is enough for an 8-bit result.
             E::Mono16 | E::U16C1 => Some(Self::Byte { pixel_bytes: 2, at: usize::from(!meta.is_bigendian) }),
             _ => None,
         }
     }
 
-    /// The brightness of a row of pixels, its first and last pixel repeated.
+    /// Reads the brightness of a row of pixels, with its first and last pixel repeated.
     fn read(self, row: &[u8], to: &mut [i16]) {
         let Some(end) = to.len().checked_sub(1) else { return };
         let inner = &mut to[1..end];
-        // Constants per case, so that the compiler can unroll each.
+        // Separate constants in each case let the compiler unroll it.
         match self {
             Self::Byte { pixel_bytes: 1, .. } => {
                 inner.iter_mut().zip(row).for_each(|(to, &from)| *to = i16::from(from))
@@ -141,20 +141,20 @@ fn weigh<const N: usize>(pixels: &[[u8; N]], to: &mut [i16], weight: impl Fn(&[u
     to.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = weight(pixel));
 }
 
-/// Brightness by the weights of ITU-R BT.601, in 256ths.
+/// Brightness with the weights of ITU-R BT.601, in 256ths.
 fn luma(red: u8, green: u8, blue: u8) -> i16 {
     let [red, green, blue] =
         [(red, 77), (green, 150), (blue, 29)].map(|(color, weight)| u16::from(color).wrapping_mul(weight));
     (red.wrapping_add(green).wrapping_add(blue) >> 8) as i16
 }
 
-/// Nothing here wraps: brightness is below 256, four times that and twice that difference far below 2^15. Said as wrapping
-/// arithmetic because overflow checks would keep the compiler from taking several pixels at a time.
+/// Nothing here wraps: brightness is below 256, and four times that and twice that difference are far below 2^15. Written as wrapping arithmetic
+/// because overflow checks would keep the compiler from vectorizing it.
 fn weigh_121(first: i16, second: i16, third: i16) -> i16 {
     first.wrapping_add(second << 1).wrapping_add(third)
 }
 
-/// One row of edges from three rows of brightness: first the columns (sum and difference), then along the row.
+/// Computes one row of edges from three rows of brightness: first down the columns (sum and difference), then along the row.
 fn gradient(above: &[i16], middle: &[i16], below: &[i16], sums: &mut [i16], differences: &mut [i16], to: &mut [u8]) {
     let width = to.len();
     let (above, middle, below) = (&above[..width + 2], &middle[..width + 2], &below[..width + 2]);
@@ -163,7 +163,7 @@ fn gradient(above: &[i16], middle: &[i16], below: &[i16], sums: &mut [i16], diff
         sums[x] = weigh_121(above[x], middle[x], below[x]);
         differences[x] = below[x].wrapping_sub(above[x]);
     }
-    // Equal lengths, known to the compiler: no bounds checks, eight pixels at a time.
+    // Equal lengths that the compiler knows: no bounds checks, eight pixels at a time.
     let (left, right) = (&sums[..width], &sums[2..width + 2]);
     let (first, second, third) = (&differences[..width], &differences[1..width + 1], &differences[2..width + 2]);
     for x in 0..width {
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// By the definition, a pixel at a time.
+    /// By the definition, pixel by pixel.
     fn naive(meta: &Image, payload: &[u8]) -> Vec<u8> {
         let (width, height) = (i64::from(meta.width), i64::from(meta.height));
         let brightness = |x: i64, y: i64| {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_brightness_and_what_is_too_short_is_refused() {
+    fn images_without_brightness_and_short_payloads_are_refused() {
         let mut edges = EdgePicture::default();
         let meta = Image::new(2, 2, Encoding::F32C1).unwrap();
         let error = edges.trace(&meta, &[0; 16]).unwrap_err();

@@ -1,19 +1,19 @@
-//! Ctrl-C: a flag that loops look at, so that every command ends in order and leaves nothing behind.
+//! Ctrl-C: a flag that loops check, so that every command ends in order and leaves nothing behind.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a loop may sleep before it looks again.
+/// How long a loop may sleep before it checks again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Set once SIGINT or SIGTERM has come.
+/// Set once SIGINT or SIGTERM has arrived.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the signals set the flag instead of ending the process.
+    /// Makes the signals set the flag instead of ending the process.
     pub fn install() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -22,7 +22,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// Whether to end.
+    /// Whether the command should end.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -38,7 +38,7 @@ impl Interrupt {
         }
     }
 
-    /// What a wait for a message may take before the flag is looked at.
+    /// How long a wait for a message may take before the flag must be checked.
     pub fn patience(&self) -> Duration {
         LOOK
     }

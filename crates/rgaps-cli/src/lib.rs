@@ -1,8 +1,8 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
-//! `publish` and `subscribe` move files through a topic, `topic` looks on, `demo` plays two hosts, `bench` measures, `doctor` examines
-//! the machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` are what the messages hold; `device` is
-//! where they lie, `output` prints, `interrupt` listens for Ctrl-C.
+//! `publish` and `subscribe` move files through a topic, `topic` shows topics, `demo` runs two hosts, `bench` measures, `doctor` checks the
+//! machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` make and read payloads; `device` opens the device,
+//! `output` prints, `interrupt` handles Ctrl-C.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ pub mod subscribe;
 pub mod topic;
 pub mod two_hosts;
 
-/// A command failed; the text names the thing and the remedy.
+/// A command failed. The text says what failed and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The node, a publisher or a subscriber could not be made.
+    /// A node, publisher or subscriber could not be made.
     #[error(transparent)]
     Node(#[from] rgaps::NodeError),
     /// A message could not be published.
@@ -42,10 +42,10 @@ pub enum CommandError {
     /// A bench could not run.
     #[error(transparent)]
     Bench(#[from] bench::BenchError),
-    /// The kernel refused.
+    /// The kernel refused a call.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// Something else.
+    /// Any other failure.
     #[error("{0}")]
     Other(String),
 }

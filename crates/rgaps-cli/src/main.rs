@@ -10,7 +10,7 @@ use rgaps_cli::output::{self, Format};
 use rgaps_cli::{CommandError, bench, demo, doctor, publish, ready, subscribe, topic, two_hosts};
 use rgaps_control::Config;
 
-/// Publish and subscribe device buffers: one shared copy a host.
+/// Publish and subscribe to device buffers: one shared copy on each host.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -23,7 +23,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job on one machine: two hosts, eleven processes, every sample checked.
+    /// Show RGAPS on one machine: two hosts, eleven processes, every sample checked.
     Demo(demo::Arguments),
     #[command(hide = true)]
     DemoPublisher(demo::PublisherArguments),
@@ -31,16 +31,16 @@ enum Command {
     DemoSubscriber(demo::SubscriberArguments),
     /// Publish files on a topic.
     Pub(publish::Arguments),
-    /// Take what comes on a topic.
+    /// Take messages from a topic.
     Sub(subscribe::Arguments),
-    /// Look on at topics.
+    /// Show topics and their traffic.
     #[command(subcommand)]
     Topic(topic::Command),
     /// Wait until a manager serves this host.
     Ready(ready::Arguments),
     #[command(hide = true)]
     TwoHosts(two_hosts::Arguments),
-    /// What this machine offers, and what to do about each lack.
+    /// Check this machine, and say what to do about each problem.
     Doctor,
     /// Measure, each figure beside its physical limit.
     Bench(bench::Arguments),
@@ -49,7 +49,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     output::log();
-    // Also where a manager runs that will not read it. The doctor says itself what is wrong.
+    // Checked even if a running manager will not read it. The doctor reports errors itself.
     if let Some(error) = Config::load(&BTreeMap::new()).err().filter(|_| !matches!(arguments.command, Command::Doctor))
     {
         return failure(&error);
@@ -66,7 +66,9 @@ fn main() -> ExitCode {
         Command::TwoHosts(arguments) => two_hosts::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, format),
         Command::Doctor if doctor::run(format) => Ok(()),
-        Command::Doctor => Err(CommandError::Other("something that RGAPS needs is missing".to_owned())),
+        Command::Doctor => {
+            Err(CommandError::Other("something that RGAPS needs is missing; see the findings above".to_owned()))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

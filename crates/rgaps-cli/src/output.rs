@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs, never both.
+//! Output of commands: tables for people or JSON for programs, never both.
 
 use std::io::{IsTerminal, Write};
 
@@ -10,10 +10,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format;
 
-/// How a command prints.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Tables, and progress bars where standard error is a terminal.
+    /// Tables, and progress bars if standard error is a terminal.
     Human,
     /// One JSON document a line.
     Json,
@@ -31,7 +31,7 @@ impl Format {
     }
 }
 
-/// An empty table in the project's look.
+/// An empty table in the project's style.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
@@ -39,20 +39,20 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Prints a line to standard output, or several, without characters that act on a terminal. A reader that has gone (`rgaps ... | head`) ends the
-/// command quietly.
+/// Prints one or more lines to standard output, without control characters that act on a terminal. If the reader is gone (`rgaps ... | head`), the
+/// command ends quietly.
 pub fn line(text: impl std::fmt::Display) {
     if writeln!(std::io::stdout(), "{}", plain_lines(&text.to_string())).is_err() {
         std::process::exit(0);
     }
 }
 
-/// Prints a line to standard error, likewise. Nobody may read that.
+/// Prints a line to standard error in the same way. Ignores errors.
 pub fn complain(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{}", plain_lines(&text.to_string()));
 }
 
-/// Events go to standard error from now on: those that RGAPS_LOG asks for, else warnings. What they record is shown as one line.
+/// Starts logging events to standard error: those that RGAPS_LOG selects, else warnings. Each event is one line.
 pub fn log() {
     let filter = variable("RGAPS_LOG").and_then(|_| EnvFilter::try_from_env("RGAPS_LOG").ok());
     let fields = format::debug_fn(|writer, field, value| match (field.name(), plain(&format!("{value:?}"))) {
@@ -72,7 +72,7 @@ pub fn json(value: &impl Serialize) {
     }
 }
 
-/// Bytes for people: 6.22 MB, 64.0 MiB would be 67.1 MB; decimal units, as links are rated.
+/// Bytes for people, such as 6.22 MB; decimal units, like link rates.
 pub fn bytes(count: f64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let power = if count < 1000.0 { 0 } else { ((count.log10() / 3.0) as usize).min(UNITS.len() - 1) };
@@ -80,12 +80,12 @@ pub fn bytes(count: f64) -> String {
     if power == 0 { format!("{value:.0} B") } else { format!("{value:.2} {}", UNITS[power]) }
 }
 
-/// Messages a second for people, from the first message to the last: one message has no rate.
+/// Messages a second for people, measured from the first message to the last: a single message has no rate.
 pub fn rate(messages: u64, seconds: f64) -> String {
     if messages < 2 || seconds <= 0.0 { "-".to_owned() } else { format!("{:.1} Hz", (messages - 1) as f64 / seconds) }
 }
 
-/// Parts of a list for people.
+/// A list for people.
 pub fn list(parts: &[String]) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }

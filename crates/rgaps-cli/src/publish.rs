@@ -1,4 +1,4 @@
-//! `rgaps pub`: files into a topic.
+//! `rgaps pub`: publishes files on a topic.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::output::{self, Format};
 /// Arguments of `rgaps pub`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The topic: camera/front.
+    /// The topic, such as camera/front.
     topic: String,
     /// A picture (PNG, JPEG), point cloud (PCD, PLY) or array (NPY), or a folder of them.
     #[arg(long)]
@@ -24,31 +24,31 @@ pub struct Arguments {
     /// Messages a second.
     #[arg(long, default_value_t = 30.0)]
     rate: f64,
-    /// Begin again at the end.
+    /// Start again after the last file.
     #[arg(long = "loop")]
     repeat: bool,
     /// Wait for this many subscribers first (a remote host counts as one).
     #[arg(long, default_value_t = 0)]
     wait_for: usize,
-    /// A cut link may lose messages.
+    /// Best effort: a link may lose messages when it is interrupted.
     #[arg(long)]
     best_effort: bool,
-    /// Subscribers that come late with --latch of their own get the last DEPTH messages, as long as this command runs: see --linger.
+    /// Late subscribers that also use --latch get the last DEPTH messages while this command runs; see --linger.
     #[arg(long)]
     latch: bool,
-    /// Messages kept for late joiners and for links that resend.
+    /// Messages kept for late joiners, and for links to send again.
     #[arg(long, default_value_t = 10)]
     depth: u32,
-    /// What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.
+    /// What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.
     #[arg(long, default_value = "wait:1000", value_parser = exhaustion)]
     full: Exhaustion,
     /// Bytes of the pool; 64MiB is 2^26, 64M is 64 million.
     #[arg(long, value_parser = size)]
     pool_bytes: Option<u64>,
-    /// Links do not wait for credit: a slow receiver loses the oldest.
+    /// Links do not wait for a slow receiver: it loses the oldest messages.
     #[arg(long)]
     no_flow_control: bool,
-    /// Stay this many seconds after the last message, so that late joiners can come.
+    /// Stay this many seconds after the last message, for late joiners.
     #[arg(long, default_value_t = 0.0)]
     linger: f64,
 }
@@ -98,7 +98,7 @@ fn stream<T: Meta>(
     open: impl Fn(&Media) -> Option<(T, &[u8])>,
 ) -> Result<(), CommandError> {
     if !(arguments.rate.is_finite() && arguments.rate > 0.0) {
-        return Err(CommandError::Other(format!("--rate {}: messages a second, more than 0", arguments.rate)));
+        return Err(CommandError::Other(format!("--rate {}: give messages a second, more than 0", arguments.rate)));
     }
     let interrupt = Interrupt::install()?;
     let publisher: Publisher<T> = node.publisher_with(&arguments.topic, qos(arguments))?;
@@ -151,20 +151,20 @@ fn stream<T: Meta>(
     Ok(())
 }
 
-/// What to do where nobody would see the first message.
+/// Advice if no subscriber would get the first message.
 fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<String> {
     let kept = arguments.latch && (arguments.repeat || arguments.linger > 0.0);
     let unseen = publisher.subscriber_count() == 0 && !kept;
     unseen.then(|| {
         format!(
-            "nobody subscribes to {} yet, and what is published before somebody does is seen by nobody; `--wait-for 1` waits for a \
-             subscriber, `--latch --linger 60` keeps the last messages for late `rgaps sub --latch`",
+            "nobody subscribes to {} yet, and a message published before is lost; `--wait-for 1` waits for a subscriber, \
+             `--latch --linger 60` keeps the last messages for late `rgaps sub --latch`",
             publisher.topic()
         )
     })
 }
 
-/// One message, written in place. A full pool is reported and the next message tried: a camera does not stop.
+/// Publishes one message, written in place. A full pool is reported and the next message tried: a camera does not stop.
 fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], sample: u64) -> Result<(), CommandError> {
     let header = meta.header_mut();
     header.stamp = Stamp::now();
@@ -174,7 +174,7 @@ fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], sample:
             loan.copy_from_slice(bytes);
             loan.publish()?;
         }
-        // It fits no pool, however long we wait.
+        // It does not fit into the pool, however long the publisher waits.
         Err(error @ rgaps::PublishError::NoSpace { source: LoanError::TooLarge { .. }, .. }) => {
             return Err(error.into());
         }
@@ -206,6 +206,6 @@ fn exhaustion(text: &str) -> Result<Exhaustion, String> {
         Some(("wait", timeout)) => {
             timeout.parse().map(|timeout_ms| Exhaustion::Wait { timeout_ms }).map_err(|error| error.to_string())
         }
-        _ => Err("wait:MILLISECONDS, drop-oldest or refuse".to_owned()),
+        _ => Err("give wait:MILLISECONDS, drop-oldest or refuse".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! `rgaps ready`: waits until a manager serves this host. For whoever starts one and must know when its clients can begin.
+//! `rgaps ready`: waits until a manager serves this host, so that a script knows when to start clients.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use crate::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Format};
 
-/// How often it is looked for.
+/// How often it checks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `rgaps ready`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Wait at most this many seconds; 0 only looks.
+    /// Wait at most this many seconds; 0 checks once.
     #[arg(long, default_value_t = 30.0)]
     timeout: f64,
 }
 
-/// Runs `rgaps ready`. It starts no manager, and asks whether one answers whoever has started it.
+/// Runs `rgaps ready`. It starts no manager; a manager that any process started will do.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     let deadline = Instant::now() + Duration::from_secs_f64(arguments.timeout.clamp(0.0, 1e6));

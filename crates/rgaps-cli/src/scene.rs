@@ -1,8 +1,7 @@
-//! What the demo publishes: a moving photograph, a rippling point cloud and an array, each made in place in a loaned block.
+//! The demo's messages: a moving photograph, a rippling point cloud and an array, each made in place in a loaned block.
 //!
-//! Every frame differs from the others and carries its number and checksum (`media::Mark`) in the application's bytes of its metadata,
-//! so that a subscriber can prove what it got without knowing how it was made. Preparation happens once; a frame costs little more
-//! than a copy.
+//! Every frame differs from the others, and the user bytes of its metadata hold its number and checksum (`media::Mark`). So a subscriber can check
+//! a frame without knowing how it was made. Preparation happens once; a frame costs little more than a copy.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -15,17 +14,17 @@ use crate::media::Mark;
 
 /// A photograph by Rachel Michetti, CC0; see examples/data/README.md.
 const PHOTOGRAPH: &[u8] = include_bytes!("../../../examples/data/coffee.png");
-/// Pixels that the photograph moves to the left, frame by frame.
+/// Pixels that the photograph moves to the left in each frame.
 const SCROLL: usize = 8;
-/// Pixels of a cell of the stripe that shows the frame number in bits.
+/// Width in pixels of a cell of the stripe that shows the frame number in bits.
 const CELL_WIDTH: usize = 30;
 const STRIPE_HEIGHT: usize = 16;
 /// Points of the cloud in x and y.
 const GRID: (usize, usize) = (400, 250);
-/// Steps of one ripple.
+/// Steps in one period of the ripple.
 const RIPPLE: usize = 64;
 const POINT_BYTES: usize = 16;
-/// Side of the array's pictures.
+/// Width and height of the array's pictures.
 const SIDE: usize = 224;
 
 /// A scene could not be made.
@@ -42,10 +41,10 @@ pub enum SceneError {
         /// Why.
         source: image::ImageError,
     },
-    /// The description of a frame contradicts itself.
+    /// The metadata of a frame contradicts itself.
     #[error(transparent)]
     Metadata(#[from] MetaError),
-    /// A block of another length than a frame's was given.
+    /// The block has another length than a frame.
     #[error("a frame needs a block of {needed} B, {given} B were given")]
     Block {
         /// Bytes of a frame.
@@ -57,16 +56,16 @@ pub enum SceneError {
 
 /// A source of frames.
 pub trait Scene: Send {
-    /// Type of its topic.
+    /// The type of its topic.
     type Type: Meta;
 
-    /// What a frame is, before it is made.
+    /// The metadata of a frame, before it is made.
     fn meta(&self) -> Self::Type;
 
-    /// Writes the frame of this number; every byte of `block`.
+    /// Writes the frame with this number into every byte of `block`.
     fn draw(&self, frame: u64, block: &mut [u8]);
 
-    /// Makes the frame of this number in `block`; returns its metadata with stamp, number and checksum.
+    /// Makes the frame with this number in `block`; returns its metadata with stamp, number and checksum.
     fn make(&self, frame: u64, block: &mut [u8]) -> Result<Self::Type, SceneError> {
         let meta = self.meta();
         let (needed, given) = (meta.payload_bytes() as usize, block.len());
@@ -78,7 +77,7 @@ pub trait Scene: Send {
     }
 }
 
-/// A photograph of 1920 x 1080 in rgb8 that moves to the left, the frame number as a stripe of black and white cells above it.
+/// A 1920 x 1080 rgb8 photograph that moves to the left. A stripe of black and white cells above it shows the frame number.
 #[derive(Clone, Debug)]
 pub struct Photograph {
     meta: Image,
@@ -91,7 +90,7 @@ impl Photograph {
         Self::of(bundled()?)
     }
 
-    /// A picture of the user's.
+    /// The user's picture.
     pub fn from_file(path: &Path) -> Result<Self, SceneError> {
         let reader = ImageReader::open(path)
             .map_err(image::ImageError::IoError)
@@ -99,7 +98,7 @@ impl Photograph {
         Self::of(reader.decode().map_err(|source| SceneError::Input { path: path.to_owned(), source })?)
     }
 
-    /// A picture, cut and resized.
+    /// Crops and resizes a picture.
     fn of(picture: DynamicImage) -> Result<Self, SceneError> {
         let (width, height) = (1920, 1080);
         let meta = Image::new(width, height, Encoding::Rgb8)?.in_frame("camera_optical")?;
@@ -141,12 +140,12 @@ fn stripe(frame: u64) -> [u8; 64 * CELL_WIDTH * 3] {
     row
 }
 
-/// How far frame number `frame` has moved round a circle of `length` steps.
+/// How far frame `frame` has moved around a circle of `length` steps.
 fn moved(frame: u64, speed: usize, length: usize) -> usize {
     ((frame % length as u64) as usize * speed) % length
 }
 
-/// Copies `from` so that it starts at `shift` and goes on from its start.
+/// Copies `from` rotated, so that it starts at `shift`.
 fn rotate(from: &[u8], to: &mut [u8], shift: usize) {
     let (start, end) = from.split_at(shift);
     let (to_start, to_end) = to.split_at_mut(end.len());
@@ -158,9 +157,9 @@ fn rotate(from: &[u8], to: &mut [u8], shift: usize) {
 #[derive(Clone, Debug)]
 pub struct Ripples {
     meta: PointCloud,
-    /// x and y of each point, and how far along a ripple it is.
+    /// x and y of each point, and its place in the ripple's period.
     points: Vec<([u8; 8], usize)>,
-    /// z and intensity along a ripple.
+    /// z and intensity over the ripple's period.
     wave: [[u8; 8]; RIPPLE],
 }
 
@@ -204,14 +203,14 @@ impl Scene for Ripples {
             to[..8].copy_from_slice(place);
             to[8..].copy_from_slice(&self.wave[(along + back) % RIPPLE]);
         }
-        // A whole turn later the ripples look the same: the first intensity tells frames apart.
+        // After a full period the ripples look the same, so the first intensity tells frames apart.
         if let Some(first) = points.first_mut() {
             first[12..].copy_from_slice(&((frame % (1 << 24)) as f32 / (1 << 24) as f32).to_le_bytes());
         }
     }
 }
 
-/// An array of 1 x 3 x 224 x 224 floats, as networks take them: the photograph by colours, from 0 to 1, moving to the left.
+/// An array of 1 x 3 x 224 x 224 floats, a network's input: the photograph by colour channels, from 0 to 1, moving to the left.
 #[derive(Clone, Debug)]
 pub struct Planes {
     meta: Tensor,
@@ -247,7 +246,7 @@ impl Scene for Planes {
         for (from, to) in self.elements.chunks_exact(row_bytes).zip(block.chunks_exact_mut(row_bytes)) {
             rotate(from, to, shift);
         }
-        // A whole turn later the picture looks the same: the first element tells frames apart.
+        // After a full turn the picture looks the same, so the first element tells frames apart.
         if let Some(first) = block.first_chunk_mut() {
             *first = ((frame % (1 << 24)) as f32 / (1 << 24) as f32).to_le_bytes();
         }
@@ -258,7 +257,7 @@ impl Scene for Planes {
 mod tests {
     use super::*;
 
-    /// Frames are of the promised length, all different, all bytes written, and carry their number and checksum.
+    /// Frames have the promised length, all differ, all bytes are written, and they carry their number and checksum.
     fn frames_prove_themselves<S: Scene>(scene: &S) {
         let bytes = scene.meta().payload_bytes() as usize;
         let mut seen = std::collections::HashSet::new();
@@ -278,21 +277,21 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_the_photograph_prove_themselves() {
+    fn frames_of_the_photograph_are_distinct_complete_and_marked() {
         let scene = Photograph::new().unwrap();
         assert_eq!(scene.meta().payload_bytes(), 1920 * 1080 * 3);
         frames_prove_themselves(&scene);
     }
 
     #[test]
-    fn frames_of_the_cloud_prove_themselves() {
+    fn frames_of_the_cloud_are_distinct_complete_and_marked() {
         let scene = Ripples::new().unwrap();
         assert_eq!((scene.meta().points(), scene.meta().point_step), (100_000, 16));
         frames_prove_themselves(&scene);
     }
 
     #[test]
-    fn frames_of_the_array_prove_themselves() {
+    fn frames_of_the_array_are_distinct_complete_and_marked() {
         let scene = Planes::new().unwrap();
         assert_eq!(scene.meta().shape(), [1, 3, 224, 224]);
         frames_prove_themselves(&scene);

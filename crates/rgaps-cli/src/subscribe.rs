@@ -1,4 +1,4 @@
-//! `rgaps sub`: what comes on a topic, checked, shown and saved.
+//! `rgaps sub`: takes a topic's messages, and checks, shows and saves them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,45 +17,45 @@ use crate::media::{self, Mark, Media};
 use crate::output::{self, Format};
 use crate::topic;
 
-/// How often the type of a topic that nobody has yet is looked for.
+/// How often to look for the type of a topic that does not exist yet.
 const TYPE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of `rgaps sub`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The topic: camera/front.
+    /// The topic, such as camera/front.
     topic: String,
-    /// The type, if the topic may not exist yet: image, cloud, tensor or bytes. Otherwise it is learnt from the topic.
+    /// The type, if the topic may not exist yet: image, cloud, tensor or bytes. Otherwise the topic tells it.
     #[arg(long = "type")]
     kind: Option<Kind>,
-    /// Compare what comes with the files that `rgaps pub --input` was given; what differs counts as mismatched.
+    /// Compare messages with the files given to `rgaps pub --input`; different ones count as mismatched.
     #[arg(long)]
     expect: Option<PathBuf>,
-    /// Save what comes into this folder: PNG, PCD or NPY.
+    /// Save messages into this folder, as PNG, PCD or NPY.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// End after this many messages; fewer are a failure if --timeout ends the command.
+    /// End after this many messages. If --timeout ends the command earlier, it fails.
     #[arg(long)]
     count: Option<u64>,
-    /// End if nothing comes for so many seconds; a failure if nothing has come at all.
+    /// End if no message arrives for so many seconds. If none arrived at all, the command fails.
     #[arg(long)]
     timeout: Option<f64>,
-    /// Accept a publisher that may lose messages.
+    /// Best effort: also match publishers that may lose messages.
     #[arg(long)]
     best_effort: bool,
-    /// Also take what a latched publisher sent before.
+    /// Also take earlier messages of publishers that use --latch.
     #[arg(long)]
     latch: bool,
-    /// Unread messages that are kept.
+    /// Unread messages to keep.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
-    /// Lose nothing: publishers wait for this subscriber.
+    /// Keep all messages: publishers wait for this subscriber.
     #[arg(long)]
     keep_all: bool,
     /// Hold each message for so many milliseconds.
     #[arg(long, default_value_t = 0)]
     hold_ms: u64,
-    /// One line a message.
+    /// Print one line for each message.
     #[arg(long)]
     verbose: bool,
 }
@@ -74,7 +74,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of a type's name.
+    /// The type with this name.
     pub fn of_type(name: &str) -> Option<Self> {
         match name {
             _ if name == Image::TYPE_NAME => Some(Self::Image),
@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// What came.
+/// The messages received.
 #[derive(Clone, Debug, Serialize)]
 pub struct Received {
     /// The topic.
@@ -95,19 +95,19 @@ pub struct Received {
     pub taken: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages whose checksum was wrong, or that were not what --expect says.
+    /// Messages with a wrong checksum, or different from the files of --expect.
     pub mismatched: u64,
-    /// Messages that no sequence number accounts for: published to us, and neither taken nor counted as lost.
+    /// Messages that should have arrived, by their sequence numbers, but were neither taken nor counted as lost.
     pub missing: u64,
     /// The subscriber's own counters.
     pub statistics: SubscriberStatistics,
-    /// By which path, how many.
+    /// Messages by route.
     pub paths: HashMap<String, u64>,
     /// Seconds from the first message to the last.
     pub seconds: f64,
-    /// Copies of the payload for this subscriber alone.
+    /// Copies of the payload made for this subscriber alone.
     pub copies_per_subscriber: u64,
-    /// Whether --timeout ended it.
+    /// Whether --timeout ended the command.
     pub timed_out: bool,
 }
 
@@ -144,7 +144,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     }
 }
 
-/// What is wrong with what came. Ctrl-C is no fault: whoever ends the command knows that it has not all come.
+/// What is wrong with the messages received, if anything. Ctrl-C is no error: the user knows that messages are missing.
 fn fault(arguments: &Arguments, received: &Received) -> Option<String> {
     let bad = received.mismatched + received.missing;
     if bad > 0 {
@@ -160,7 +160,7 @@ fn fault(arguments: &Arguments, received: &Received) -> Option<String> {
     }
 }
 
-/// The type, which is looked for from `start` on; `None` if interrupted.
+/// The type of the topic, once it is known; `None` if interrupted.
 fn find_kind(
     arguments: &Arguments,
     node: &Node,
@@ -170,7 +170,7 @@ fn find_kind(
     if arguments.kind.is_some() {
         return Ok(arguments.kind);
     }
-    // Nobody will ever have a topic of a name that breaks a rule.
+    // A topic with an invalid name will never exist.
     if let Err(error @ NodeError::Name(_)) = node.observe(&arguments.topic) {
         return Err(error.into());
     }
@@ -184,12 +184,12 @@ fn find_kind(
         }
         if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed().as_secs_f64() > *timeout) {
             return Err(CommandError::Other(format!(
-                "nobody has {name} after {timeout} s; `rgaps topic list` shows all"
+                "nobody has {name} after {timeout} s; `rgaps topic list` shows all topics"
             )));
         }
         if !told {
             output::complain(format_args!(
-                "rgaps sub: nobody has {name} yet; waiting for it (--type says what it will be)"
+                "rgaps sub: nobody has {name} yet; waiting for it (use --type to name its type)"
             ));
             told = true;
         }
@@ -198,9 +198,9 @@ fn find_kind(
     Ok(None)
 }
 
-/// What a subscriber does with a type besides taking it.
+/// What a subscriber does with messages of a type besides taking them.
 trait Content: Meta {
-    /// As a file; its name is `prefix` and the end that the type has.
+    /// Saves a sample as `prefix` with the type's file extension.
     fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError>;
 
     /// Metadata and payload of a file of this type.
@@ -249,7 +249,7 @@ impl Content for Bytes {
     }
 }
 
-/// The files that a publisher sends in turn, to be compared with.
+/// The files that a publisher sends in turn, to compare messages with.
 struct Expected(Vec<Media>);
 
 impl Expected {
@@ -262,7 +262,7 @@ impl Expected {
         }
     }
 
-    /// Whether this is the file whose turn it was, which its mark says. Stamp, frame and mark are the publisher's.
+    /// Whether the sample equals the file whose turn it was, by its mark. Stamp, frame and mark are the publisher's.
     fn is<T: Content>(&self, sample: &Sample<T>) -> bool {
         let Some(mark) = Mark::from_user(&sample.meta().header().user) else { return false };
         let file = &self.0[(mark.frame % self.0.len() as u64) as usize];
@@ -311,12 +311,12 @@ fn follow<T: Content>(
     Ok(tally.finish(subscriber.statistics()))
 }
 
-/// Counts and checks what comes.
+/// Counts and checks received messages.
 struct Tally {
     received: Received,
     first: Option<Instant>,
     newest: Instant,
-    /// Of each host's publishers: the last sequence.
+    /// The last sequence number of each publisher of each host.
     sequences: HashMap<([u8; 16], u64), u64>,
     skipped: u64,
 }
@@ -338,7 +338,7 @@ impl Tally {
         Self { received, first: None, newest: Instant::now(), sequences: HashMap::new(), skipped: 0 }
     }
 
-    /// Counts a sample, which is what was expected, or not.
+    /// Counts a sample, and whether it was the expected one.
     fn count<T: Meta>(&mut self, sample: &Sample<T>, is_expected: bool) {
         self.newest = Instant::now();
         self.first.get_or_insert(self.newest);
@@ -351,16 +351,16 @@ impl Tally {
         *received.paths.entry(format!("{} ({})", info.route.name(), info.origin.name())).or_default() += 1;
         let before = self.sequences.insert((info.source_host, info.publisher), info.sequence);
         let step = before.and_then(|before| info.sequence.checked_sub(before)).unwrap_or(0);
-        // A larger one is another count, and says nothing of what lies between.
+        // A larger step means that the numbering restarted; then the messages between are unknown.
         self.skipped += if step > SEQUENCE_STEP_MAX { 0 } else { step.saturating_sub(1) };
     }
 
     fn finish(mut self, statistics: SubscriberStatistics) -> Received {
         self.received.statistics = statistics;
-        // What contradicted itself was published to us, and is told of by itself.
+        // Messages that contradicted themselves were published to us, and have their own counter.
         self.received.missing = self.skipped.saturating_sub(statistics.lost + statistics.malformed);
         self.received.seconds = self.first.map_or(0.0, |first| (self.newest - first).as_secs_f64());
-        // Counted by the segment; what proves it is that every subscriber maps the same memory (Sample::mapped_from).
+        // The segment counts copies. Proof that there are none: every subscriber maps the same memory (Sample::mapped_from).
         self.received.copies_per_subscriber = statistics.copied_bytes.div_ceil(self.received.bytes.max(1));
         self.received
     }

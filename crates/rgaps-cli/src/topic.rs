@@ -1,4 +1,4 @@
-//! `rgaps topic`: what there is, and how it flows. Looking on touches no payload and slows nobody.
+//! `rgaps topic`: shows topics and their traffic. It reads no payload and slows no process.
 
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,28 @@ use crate::bench::measure::percentile;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Format, table};
 
-/// How often a segment is looked at: at 1 kHz of messages a few wait in it.
+/// How often a segment is read: at 1000 messages a second, a few wait in it.
 const LOOK: Duration = Duration::from_millis(2);
-/// How often a topic that nobody has is looked for.
+/// How often to look for a topic that does not exist yet.
 const FIND_INTERVAL: Duration = Duration::from_millis(200);
-/// For how long: who was started just before has made its topic by then.
+/// How long to look for it: a program started just before will have made its topic by then.
 const FIND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `rgaps topic ...`.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// The topics that this host knows of.
+    /// List the topics that this host knows.
     List,
-    /// Who publishes and subscribes, over which links, and what keeps them apart.
+    /// Show a topic's publishers and subscribers, its links, and why endpoints do not match.
     Info {
         /// The topic.
         topic: String,
     },
-    /// Messages a second.
+    /// Show messages a second.
     Hz(Watch),
-    /// Bytes a second.
+    /// Show bytes a second.
     Bw(Watch),
-    /// Time between the stages of a message's way.
+    /// Show the time between the stages of a message's way.
     Latency(Watch),
 }
 
@@ -89,7 +89,7 @@ fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
     let name = rooted(name);
     let Some(topic) = summary(node, &name)? else {
         return Err(CommandError::Other(format!(
-            "no host that is known here has {name}; `rgaps topic list` shows all"
+            "no host that is known here has {name}; `rgaps topic list` shows all topics"
         )));
     };
     if format == Format::Json {
@@ -100,12 +100,12 @@ fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The fully qualified name of a topic that was typed with or without its first slash.
+/// The fully qualified name of a topic that was typed with or without a leading slash.
 pub fn rooted(name: &str) -> String {
     format!("/{}", name.trim_start_matches('/'))
 }
 
-/// The topic of this fully qualified name in the node's ROS domain, if a host that is known here has it.
+/// The topic with this fully qualified name in the node's ROS domain, if a known host has it.
 pub fn summary(node: &Node, name: &str) -> Result<Option<TopicSummary>, NodeError> {
     let topics = node.topics()?;
     Ok(topics.into_iter().find(|topic| topic.key.name() == name && topic.key.domain() == node.domain()))
@@ -124,7 +124,7 @@ fn print_info(topic: &TopicSummary) {
     }
 }
 
-/// What was seen between two reports.
+/// The messages seen between two reports.
 struct Window {
     topic: String,
     seconds: f64,
@@ -146,7 +146,7 @@ fn follow(node: &Node, watch: &Watch, report: impl Fn(&Window)) -> Result<(), Co
             interrupt.sleep_until(Instant::now() + LOOK);
         }
         if seen.is_empty() {
-            // A topic that ended and was made anew has another segment.
+            // A topic that ended and was made again has another segment.
             observer = find(node, &watch.topic)?.unwrap_or(observer);
         }
         report(&Window { topic: watch.topic.clone(), seconds: start.elapsed().as_secs_f64(), seen });
@@ -155,14 +155,14 @@ fn follow(node: &Node, watch: &Watch, report: impl Fn(&Window)) -> Result<(), Co
     Ok(())
 }
 
-/// The topic, which may be about to be made; `None` if interrupted.
+/// The topic, which may be created soon; `None` if interrupted.
 fn await_topic(node: &Node, topic: &str, interrupt: &Interrupt) -> Result<Option<Observer>, CommandError> {
     let deadline = Instant::now() + FIND_TIMEOUT;
     while !interrupt.is_set() {
         match find(node, topic)? {
             Ok(observer) => return Ok(Some(observer)),
             Err(refusal) if Instant::now() >= deadline => {
-                return Err(CommandError::Other(format!("{refusal}; `rgaps topic list` shows what is known here")));
+                return Err(CommandError::Other(format!("{refusal}; `rgaps topic list` shows the known topics")));
             }
             Err(_) => interrupt.sleep_until(Instant::now() + FIND_INTERVAL),
         }
@@ -170,7 +170,7 @@ fn await_topic(node: &Node, topic: &str, interrupt: &Interrupt) -> Result<Option
     Ok(None)
 }
 
-/// The topic, or the manager's words for that nobody has it.
+/// The topic, or the manager's error text if it does not exist.
 fn find(node: &Node, topic: &str) -> Result<Result<Observer, Refusal>, CommandError> {
     match node.observe(topic) {
         Ok((observer, _)) => Ok(Ok(observer)),
@@ -179,7 +179,7 @@ fn find(node: &Node, topic: &str) -> Result<Result<Observer, Refusal>, CommandEr
     }
 }
 
-/// JSON has null, and people read `-`, where nothing was measured.
+/// Without a measurement, JSON has null and the table has `-`.
 #[derive(Serialize)]
 struct Hz {
     topic: String,
@@ -230,7 +230,7 @@ fn report_bw(window: &Window, format: Format) {
     }
 }
 
-/// A stage of the messages' way. A message that did not pass it (one of this host goes to no link) does not count.
+/// A stage of a message's way. A message that skipped the stage (a local one uses no link) does not count.
 #[derive(Debug, PartialEq, Serialize)]
 struct Stage {
     stage: &'static str,

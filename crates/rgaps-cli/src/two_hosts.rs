@@ -1,9 +1,8 @@
-//! `rgaps two-hosts`: two hosts on one machine for somebody else's processes, as long as its standard input is open.
+//! `rgaps two-hosts`: keeps two hosts on one machine for other processes while its standard input is open.
 //!
-//! Says in one line of JSON what makes a process one of either host: a command to put before its own, and variables. When its input ends
-//! or a signal comes, it asks the processes that are still there to end, kills what does not, and removes what it has made. The input of a
-//! process that a launch file starts ends with the launch, however that ended, so nothing is left after a kill -9 of it either.
-//! What is left of a `two-hosts` that was killed itself is removed by the next one.
+//! One line of JSON says how to run a process on either host: a prefix for its command, and environment variables. When the input ends or a signal
+//! arrives, it asks the remaining processes to end, kills those that do not, and removes what it made. A launch file's end, even by kill -9, closes
+//! the input of its processes, so nothing is left behind. What a killed `two-hosts` leaves behind, the next one removes.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,28 +19,28 @@ use crate::demo::hosts::{self, DemoHosts, Side};
 use crate::interrupt::Interrupt;
 use crate::{CommandError, device, output};
 
-/// How long processes of the hosts may take to end once they were asked.
+/// How long processes of the hosts may take to end after they were asked to.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
-/// In each host's directory, locked as long as somebody stands by it.
+/// A file in each host's directory, locked while a `two-hosts` process uses it.
 const LOCK: &str = "two-hosts.lock";
 const VARIABLE: &str = rgaps_testing::runtime_dir::VARIABLE;
 
 /// Arguments of `rgaps two-hosts`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// auto, tcp or rdma; default: as configured.
+    /// Transport between the hosts: auto, tcp or rdma; default: as configured.
     #[arg(long, value_parser = hosts::TRANSPORTS)]
     transport: Option<String>,
-    /// auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
+    /// Device of the hosts: auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
     #[arg(long)]
     device: Option<Choice>,
-    /// Two loopback addresses even where network namespaces can be had.
+    /// Use two loopback addresses even if network namespaces are available.
     #[arg(long)]
     loopback: bool,
 }
 
-/// What it says.
+/// Its output.
 #[derive(Debug, Serialize)]
 struct Said {
     about: String,
@@ -50,9 +49,9 @@ struct Said {
 
 #[derive(Debug, Serialize)]
 struct Host {
-    /// Goes before the command of a process.
+    /// Prefix of a process's command.
     prefix: Vec<String>,
-    /// Goes into its environment.
+    /// Variables of a process's environment.
     environment: Vec<(String, String)>,
 }
 
@@ -69,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     output::json(&Said { about: demo.describe(), hosts });
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // Whatever comes is not for us; an error is an end.
+        // Input is ignored; an error counts as the end.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         let _ = sender.send(());
     });
@@ -98,21 +97,21 @@ fn signal(processes: &[Pid], signal: Signal) {
     }
 }
 
-/// The processes that were started with this runtime directory. The name of a directory is that of nobody else.
+/// The processes that were started with this runtime directory. Directory names are unique.
 fn processes(dir: &Path) -> Vec<Pid> {
     let wanted = [VARIABLE.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
     let own = std::process::id();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let with_variable = ids.filter(|pid| {
-        // Those of other users, and those that have ended, say nothing.
+        // Processes of other users, and ended ones, cannot be read.
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
     });
     with_variable.filter(|pid| u32::try_from(*pid).is_ok_and(|pid| pid != own)).filter_map(Pid::from_raw).collect()
 }
 
-/// Takes the lock of a host's directory. The file has its name only once it is locked, so that nobody finds it free in between.
+/// Takes the lock of a host's directory. The file gets its name only once it is locked, so that no other process finds it unlocked.
 fn stand_by(dir: &Path) -> io::Result<File> {
     let nameless = dir.join("new.lock");
     let file = File::create(&nameless)?;
@@ -121,7 +120,7 @@ fn stand_by(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Directories whose `two-hosts` was killed, with the processes that use them. (Its namespaces are `Hosts`' own concern.)
+/// Removes directories whose `two-hosts` was killed, and ends the processes that use them. (`Hosts` removes its namespaces.)
 fn remove_left_behind(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let dirs = entries.flatten().map(|entry| entry.path()).filter(|path| {
@@ -132,7 +131,7 @@ fn remove_left_behind(folder: &Path) {
         let Ok(lock) = File::open(dir.join(LOCK)) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             end_processes(&dir);
-            // What is not ours stays.
+            // Fails for directories of other users, which stay.
             let _ = fs::remove_dir_all(&dir);
         }
     }

@@ -1,4 +1,4 @@
-//! What commands say, and how they end: each run as a user would run it, on a host of its own.
+//! Output and exit status of commands, each run as a user would run it, on its own host.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,7 +14,7 @@ use rgaps_testing::Child;
 use serde_json::Value;
 
 #[test]
-fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_refused() {
+fn settings_that_the_running_manager_lacks_are_reported_once_and_bad_ones_refused() {
     let host = Host::new("given");
     let list = || host.rgaps(&["topic", "list"]);
     let (good, _, errors) = outcome(&mut list());
@@ -32,7 +32,7 @@ fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_r
 }
 
 #[test]
-fn how_far_the_network_goes_is_said_by_doctor_and_to_clients_that_ask_otherwise() {
+fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
     let host = Host::new("network");
     let closed = |arguments: &[&str]| {
         let mut command = host.rgaps(arguments);
@@ -55,7 +55,7 @@ fn how_far_the_network_goes_is_said_by_doctor_and_to_clients_that_ask_otherwise(
     assert!(found["remedy"].as_str().unwrap().contains("can read and write every topic"), "{found}");
     let (good, _, errors) = outcome(&mut closed(&["topic", "list"]));
     assert!(good && errors.is_empty(), "{errors}");
-    // The manager that runs now is local.
+    // The running manager's network is local.
     let asked = [
         ("RGAPS_NETWORK", "open", "network = \"open\" (environment; the manager has \"local\")"),
         (
@@ -84,17 +84,17 @@ fn an_empty_variable_counts_as_not_set() {
     }
     let (good, _, errors) = outcome(&mut list);
     assert!(good && errors.is_empty(), "{errors}");
-    // What a manager logs by default.
+    // A manager's default log level.
     assert!(std::fs::read_to_string(host.dir.path().join("rgapsd.log")).unwrap().contains("rgapsd serves"));
 }
 
 #[test]
-fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
+fn a_demo_of_one_frame_delivers_it_to_all_and_leaves_nothing_unread() {
     let host = Host::new("demo");
     let out = host.dir.path().join("out");
     let mut demo = host.rgaps(&["demo", "--frames", "1", "--local", "1", "--remote", "1", "--loopback", "--out"]);
     let (good, said, errors) = outcome(demo.arg(&out));
-    // The publisher complains of what is unread when it gives up.
+    // When it gives up, the publisher complains of unread messages.
     assert!(good && errors.is_empty(), "{said}{errors}");
     assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
 }
@@ -114,7 +114,7 @@ fn a_demo_on_devices_of_the_stand_in_shows_every_frame_right() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_one_clear_error() {
+fn a_missing_device_is_one_clear_error() {
     let host = Host::new("no-cuda");
     if let Ok(count) = rgaps::device::cuda::Device::count() {
         return rgaps_testing::skipped(format!("this machine has a driver and {count} devices"));
@@ -137,7 +137,7 @@ fn example(file: &str) -> String {
 }
 
 #[test]
-fn what_fits_no_pool_is_a_failure_and_what_nobody_will_see_is_said() {
+fn a_message_larger_than_the_pool_fails_and_a_missing_subscriber_is_reported() {
     let host = Host::new("pub");
     let ramp = example("ramp.npy");
     let publish = |more: &[&str]| outcome(&mut host.rgaps(&[&["pub", "late", "--input", &ramp], more].concat()));
@@ -153,7 +153,7 @@ fn what_fits_no_pool_is_a_failure_and_what_nobody_will_see_is_said() {
 }
 
 #[test]
-fn too_few_messages_within_the_time_out_are_a_failure_also_of_a_topic_that_nobody_has() {
+fn too_few_messages_within_the_time_out_are_a_failure_even_on_an_unknown_topic() {
     let host = Host::new("sub");
     let (good, said, errors) = outcome(&mut host.rgaps(&["sub", "late/one", "--timeout", "0.2"]));
     assert!(!good && said.is_empty() && errors.contains("nobody has /late/one after 0.2 s"), "{said}{errors}");
@@ -169,7 +169,7 @@ fn too_few_messages_within_the_time_out_are_a_failure_also_of_a_topic_that_nobod
 }
 
 #[test]
-fn a_name_that_no_topic_can_have_is_not_waited_for() {
+fn an_invalid_topic_name_fails_without_waiting() {
     let host = Host::new("name");
     let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "bad name", "--count", "1"]));
     let said = "rgaps: \"bad name\" is not a topic name: ' ' is not a letter, a digit, '_' or '/'\n";
@@ -177,14 +177,14 @@ fn a_name_that_no_topic_can_have_is_not_waited_for() {
 }
 
 #[test]
-fn a_time_out_after_all_that_was_wanted_is_no_failure() {
+fn a_time_out_after_enough_messages_is_no_failure() {
     let host = Host::new("enough");
     let ramp = example("ramp.npy");
     let subscribe = ["sub", "array", "--type", "tensor", "--latch", "--timeout", "0.2"];
-    // Without an end, until the guard goes: what it sent first is what comes.
+    // Publishes until the guard ends it, so that the first message is there.
     let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--latch", "--linger", "1000"]);
     let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
-    // Latched: it comes whenever the publisher is there, as the limit of the test is the only one for that.
+    // Latched, so that the message arrives whenever the publisher starts; only the test's limit bounds that.
     let mut first = host.rgaps(&["sub", "array", "--type", "tensor", "--latch", "--count", "1"]);
     let (good, _, errors) = outcome(&mut first);
     assert!(good, "{errors}");
@@ -198,7 +198,7 @@ fn a_time_out_after_all_that_was_wanted_is_no_failure() {
 }
 
 #[test]
-fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exist_have_no_time() {
+fn watching_an_unknown_topic_is_an_error_and_skipped_stages_have_no_time() {
     let host = Host::new("topic");
     for what in ["hz", "bw", "latency"] {
         let (good, said, errors) = outcome(&mut host.rgaps(&["topic", what, "nope", "--reports", "1"]));
@@ -208,7 +208,7 @@ fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exis
     let ramp = example("ramp.npy");
     let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--rate", "100", "--loop", "--wait-for", "1"]);
     let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
-    // The topic is there, and so is its first message, when this has ended.
+    // Once this has ended, the topic and its first message exist.
     let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "array", "--type", "tensor", "--count", "1"]));
     assert!(good, "{errors}");
     let (good, said, errors) = outcome(&mut host.rgaps(&["topic", "latency", "array", "--reports", "1"]));
@@ -218,7 +218,7 @@ fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exis
 }
 
 #[test]
-fn a_topic_of_another_ros_domain_is_not_taken_for_ones_own() {
+fn a_topic_of_another_ros_domain_is_not_mistaken_for_ones_own() {
     let host = Host::new("domain");
     let ramp = example("ramp.npy");
     let in_domain = |domain: &str, arguments: &[&str]| {
@@ -238,7 +238,7 @@ fn a_topic_of_another_ros_domain_is_not_taken_for_ones_own() {
     assert!(good && said.starts_with("/array (domain 7)"), "{said}{errors}");
 }
 
-/// Passes for raw bytes, and says that there is one byte more than comes.
+/// Poses as raw bytes, and describes one byte more than the payload has.
 #[derive(Clone, Debug, PartialEq)]
 struct Lie(Bytes);
 

@@ -1,5 +1,5 @@
-//! Which device a command works with: that of its flag, else the configuration's; and what is said where it cannot be had. Where there is
-//! a GPU, it is the stand-in for libcuda.
+//! The device of a command: that of its flag, else the configuration's; and the error if it is unavailable. The GPU here is the stand-in for
+//! libcuda.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,21 +14,21 @@ const MISMATCH: (&str, &str) = (FAIL, "cuInit#*=803");
 const NO_CONTEXT: (&str, &str) = (FAIL, "cuDevicePrimaryCtxRetain#*=46");
 const UNKNOWN: &str = "cuda:GPU-00000000-0000-0000-0000-000000000009";
 
-/// A host with the stand-in.
+/// A host with the stand-in for libcuda.
 fn gpu_host(name: &str) -> Host {
     let host = Host::new(name);
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
     host
 }
 
-/// `rgaps` there, with these variables.
+/// Runs `rgaps` there, with these variables.
 fn on_gpu(host: &Host, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = host.rgaps(arguments);
     command.env("LD_LIBRARY_PATH", host.dir.path()).env_remove("RGAPS_DEVICE").envs(variables.iter().copied());
     command
 }
 
-/// The demo, as small as it gets.
+/// The smallest possible demo.
 fn demo<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let all = ["demo", "--loopback", "--frames", "1", "--local", "1", "--remote", "1", "--out", out];
     [&all, more].concat()
@@ -55,7 +55,7 @@ fn without_a_flag_the_demo_works_with_the_device_of_the_configuration() {
 }
 
 #[test]
-fn commands_with_hosts_of_their_own_refuse_a_device_that_is_not_there_before_they_make_anything() {
+fn commands_with_their_own_hosts_refuse_a_missing_device_before_anything_else() {
     let host = gpu_host("refuse-device");
     let commands = [&demo("nowhere/out", &[])[..], &["two-hosts", "--loopback"], &["bench", "e2e", "--quick"]];
     for command in commands {
@@ -75,11 +75,11 @@ fn commands_with_hosts_of_their_own_refuse_a_device_that_is_not_there_before_the
 }
 
 #[test]
-fn a_bench_of_both_kinds_takes_the_gpu_where_the_configuration_does() {
+fn a_bench_with_host_and_gpu_variants_follows_the_configured_device() {
     let host = gpu_host("bench-device");
     for variables in [&[("RGAPS_DEVICE", "cuda")][..], &[("RGAPS_DEVICE", "auto")], &[]] {
         let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", "e2e", "--quick"], variables));
-        // The bench of a GPU, which refuses to measure this one.
+        // The GPU bench, which refuses to measure the stand-in.
         assert!(!good && errors.contains("stand-in for libcuda"), "{variables:?}: {errors}");
     }
 }
@@ -95,12 +95,12 @@ fn the_demo_ends_when_one_of_its_processes_fails() {
     assert!(last.starts_with("rgaps: the publisher of the demo has failed, see above (exit status: 1)"), "{errors}");
 }
 
-/// The doctor's finding of the GPU: what it found, the verdict, the remedy.
+/// The doctor's GPU finding: what it found, the verdict, the remedy.
 fn doctor(host: &Host, variables: &[(&str, &str)]) -> (bool, [String; 3]) {
     let (good, said, errors) = outcome(&mut on_gpu(host, &["--json", "doctor"], variables));
     let findings: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
     let gpu = findings.iter().find(|finding| finding["what"] == "GPU").unwrap();
-    // As tests/gpu/run, which has no reader of JSON, finds it.
+    // As tests/gpu/run finds it, without a JSON parser.
     assert!(said.contains(r#"{"what":"GPU","found":""#) && !gpu["found"].as_str().unwrap().contains('"'), "{said}");
     (good, ["found", "verdict", "remedy"].map(|key| gpu[key].as_str().unwrap().to_owned()))
 }
@@ -132,7 +132,7 @@ fn the_doctor_opens_the_device_of_the_configuration() {
 }
 
 #[test]
-fn a_driver_that_is_there_and_broken_is_a_warning_and_one_that_is_absent_is_none() {
+fn a_broken_driver_is_a_warning_and_an_absent_driver_is_none() {
     for (variables, warns) in
         [(&[MISMATCH][..], true), (&[NO_CONTEXT], true), (&[("RGAPS_DEVICE", "host"), MISMATCH], false)]
     {
@@ -154,7 +154,7 @@ fn a_driver_that_is_there_and_broken_is_a_warning_and_one_that_is_absent_is_none
 }
 
 #[test]
-fn where_the_pools_device_is_the_managers_choice_the_client_is_told_so() {
+fn a_client_that_cannot_open_the_managers_device_is_told_whose_choice_it_is() {
     let host = gpu_host("managers-choice");
     let (good, _, errors) = outcome(&mut on_gpu(&host, &["topic", "list"], &[("RGAPS_DEVICE", "cuda")]));
     assert!(good, "{errors}");

@@ -1,5 +1,5 @@
-//! The benches of a GPU, tried on the stand-in for libcuda: the same processes and copies with small messages, each of which is checked,
-//! and not a single time.
+//! The GPU benches, tried on the stand-in for libcuda: the same processes and copies with small messages. Every message is checked, and no time is
+//! printed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rgaps_cli::bench::gpu::TRIAL;
 use rgaps_testing::{RuntimeDir, Watchdog};
 
-/// `rgaps bench` where libcuda is the stand-in: whether it ended well, what it printed, what it complained of.
+/// Runs `rgaps bench` with the stand-in as libcuda: whether it succeeded, standard output, standard error.
 fn bench(arguments: &[&str], settings: &[(&str, &str)]) -> (bool, String, String) {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
     let folder = RuntimeDir::new("gpu-bench").unwrap();
@@ -22,7 +22,7 @@ fn bench(arguments: &[&str], settings: &[(&str, &str)]) -> (bool, String, String
 }
 
 #[test]
-fn every_bench_of_a_gpu_runs_and_checks_its_messages_and_says_no_time_of_the_stand_in() {
+fn every_gpu_bench_checks_its_messages_and_prints_no_times_of_the_stand_in() {
     let (good, said, errors) = bench(&["gpu"], &[(TRIAL, "1")]);
     assert!(good && errors.is_empty(), "{said}{errors}");
     for table in ["Table 4.2", "Table 4.3", "Table 4.4", "Table 4.5", "Table 4.6"] {
@@ -52,8 +52,8 @@ fn the_stand_in_is_refused_and_so_is_host_memory() {
 }
 
 #[test]
-fn a_process_that_fails_ends_its_bench_and_no_other_and_says_why() {
-    // In each process the third pageable copy fails: the baseline's subscribers make no other.
+fn a_failing_process_ends_only_its_own_bench_and_says_why() {
+    // In each process the third pageable copy fails: only the baseline's subscribers make any.
     let fault = ("RGAPS_TEST_STANDIN_FAIL", "cuMemcpyHtoD_v2#3=719");
     let (good, said, errors) = bench(&["gpu"], &[(TRIAL, "1"), fault]);
     assert!(!good && said.contains("push_on 3 MiB") && !said.contains("Table 4.4"), "{said}");

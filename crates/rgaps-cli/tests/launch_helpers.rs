@@ -1,4 +1,4 @@
-//! What launch files are built on: `rgaps ready`, `rgaps two-hosts` and `rgaps sub --expect`, without ROS.
+//! The commands that launch files use: `rgaps ready`, `rgaps two-hosts` and `rgaps sub --expect`, without ROS.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -38,7 +38,7 @@ impl TwoHosts {
         Self { child, hosts: said["hosts"].as_array().unwrap().clone() }
     }
 
-    /// A command of one of the hosts, which says what goes before it and into its environment.
+    /// A command on one of the hosts, with the prefix and environment that `two-hosts` gave.
     fn command(&self, host: usize, program: &str) -> Command {
         assert_eq!(self.hosts[host]["prefix"], serde_json::json!([]), "loopback addresses need no namespace");
         let mut command = Command::new(programs::find(program));
@@ -55,7 +55,7 @@ impl TwoHosts {
         PathBuf::from(pair[1].as_str().unwrap())
     }
 
-    /// A manager that serves a host.
+    /// Starts a manager that serves a host.
     fn manager(&self, host: usize) -> Child {
         let manager = Child::spawn(self.command(host, "rgapsd").args(["--set", "idle_timeout_ms=600000"])).unwrap();
         let ready = self.command(host, "rgaps").args(["ready", "--timeout", "60"]).status().unwrap();
@@ -98,9 +98,9 @@ fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
 }
 
 #[test]
-fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
+fn a_manager_reports_peers_that_do_not_answer_and_no_others() {
     let _watchdog = Watchdog::new(3 * LIMIT);
-    // What a manager says in an idle while, with a peer where another one listens or where nobody does; each waits for long enough.
+    // The log of an idle manager, with a peer address where another manager listens, or none does; both wait long enough.
     let said = |peer_listens: bool, peer_timeout_ms: u32| {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("tcp/127.0.0.1:{port}");
@@ -134,12 +134,12 @@ fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
 }
 
 #[test]
-fn two_hosts_go_with_the_input_of_who_made_them_and_take_their_processes_along() {
+fn two_hosts_end_with_their_input_and_so_do_their_processes() {
     let _watchdog = Watchdog::new(3 * LIMIT);
     let mut two = TwoHosts::new();
     let dirs = [two.dir(0), two.dir(1)];
     let mut managers = [two.manager(0), two.manager(1)];
-    // It does not hear a request to end, being stopped.
+    // It is stopped, so it cannot react to a request to end.
     let mut stopped = Child::spawn(two.command(1, "rgaps").args(["sub", "a", "--type", "bytes"])).unwrap();
     stopped.stop().unwrap();
     drop(two.child.std().stdin.take());
@@ -148,7 +148,7 @@ fn two_hosts_go_with_the_input_of_who_made_them_and_take_their_processes_along()
 }
 
 #[test]
-fn what_two_hosts_that_were_killed_have_left_is_removed_by_the_next_but_not_what_somebody_holds() {
+fn two_hosts_removes_what_a_killed_one_left_but_not_what_another_holds() {
     let _watchdog = Watchdog::new(3 * LIMIT);
     let (mut killed, held) = (TwoHosts::new(), TwoHosts::new());
     let mut manager = killed.manager(0);
@@ -156,14 +156,14 @@ fn what_two_hosts_that_were_killed_have_left_is_removed_by_the_next_but_not_what
     assert!(killed.dir(0).exists());
     let next = TwoHosts::new();
     assert!(has_ended(&mut manager));
-    // That of any other test may have been quicker.
+    // Another test's `two-hosts` may have removed it first.
     await_gone(&killed.dir(0));
     await_gone(&killed.dir(1));
     assert!(held.dir(0).exists() && next.dir(0).exists());
 }
 
 #[test]
-fn messages_are_compared_with_the_files_that_were_published_and_another_file_is_a_mismatch() {
+fn messages_are_compared_with_the_published_files_and_another_is_a_mismatch() {
     let _watchdog = Watchdog::new(2 * LIMIT);
     let dir = RuntimeDir::new("expect").unwrap();
     let example = |file: &str| format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"));

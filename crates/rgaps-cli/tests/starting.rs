@@ -1,4 +1,4 @@
-//! What a command says where the manager that it starts does not come up.
+//! The error of a command if the manager that it starts does not come up.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -15,14 +15,14 @@ use rgaps_testing::{Child, Ended};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where libcuda is the stand-in, with this device in the configuration.
+/// A host with the stand-in for libcuda and this device in the configuration.
 fn on(host: &Host, device: &str, arguments: &[&str]) -> Command {
     let mut command = host.rgaps(arguments);
     command.env("RGAPS_DEVICE", device).env("LD_LIBRARY_PATH", host.dir.path());
     command
 }
 
-/// A program to be started in the place of rgapsd.
+/// A script that replaces rgapsd.
 fn script(host: &Host, text: &str) -> PathBuf {
     let path = host.dir.path().join("instead-of-rgapsd");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -31,7 +31,7 @@ fn script(host: &Host, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hears_why() {
+fn a_manager_without_its_device_fails_at_once_and_every_client_is_told_why() {
     let host = Host::new("no-device");
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
     let ramp = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy");
@@ -41,13 +41,13 @@ fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hear
         &["sub", "a", "--count", "1"],
         &["topic", "list"],
     ];
-    // Other text, of before, is not taken for the reason.
+    // An older text in the log is not taken for the reason.
     std::fs::write(host.dir.path().join("rgapsd.log"), "rgapsd: an old reason\n").unwrap();
     for (device, reason) in [
         ("cuda:99", "device cuda:99 is not available: there is no device 99"),
         ("cuda:GPU-00000000-0000-0000-0000-000000000009", "is not among the 1 that this process sees"),
     ] {
-        // All at once: each of them waits for its turn to start one, and hears the same.
+        // All at once: each waits for its turn to start a manager, and gets the same reason.
         let start = |arguments: &&[&str]| {
             let mut command = on(&host, device, arguments);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -70,7 +70,7 @@ fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hear
 }
 
 #[test]
-fn a_manager_that_dies_before_it_listens_is_told_with_what_its_log_has_of_it() {
+fn a_manager_that_dies_before_it_listens_is_reported_with_its_log() {
     let host = Host::new("dies");
     std::fs::write(host.dir.path().join("rgapsd.log"), "rgapsd: an old reason\n").unwrap();
     let list = |program: &str| outcome(host.rgaps(&["topic", "list"]).env("RGAPSD", script(&host, program)));
@@ -82,9 +82,9 @@ fn a_manager_that_dies_before_it_listens_is_told_with_what_its_log_has_of_it() {
 }
 
 #[test]
-fn a_client_that_finds_the_directory_taken_waits_until_its_manager_listens_or_has_left() {
+fn a_client_that_finds_the_directory_taken_waits_for_its_manager() {
     let host = Host::new("taken");
-    // Another manager, which does not listen yet, or no more.
+    // Another manager that holds the directory, but does not listen yet, or no longer.
     let lock = RuntimeDir::open(host.dir.path()).unwrap().lock().unwrap();
     let mut list = host.rgaps(&["topic", "list"]);
     let mut list = Child::spawn(list.stdout(Stdio::null())).unwrap();
@@ -105,12 +105,12 @@ fn a_manager_outlives_the_client_that_started_it_and_was_killed_meanwhile() {
     let gate = host.dir.path().join("gate");
     let mut made = Command::new("mkfifo");
     assert!(made.arg(&gate).status().unwrap().success());
-    // Starts the manager only once somebody opens the gate.
+    // Starts the manager only once the test opens the gate.
     let rgapsd = rgaps_testing::programs::find("rgapsd");
     let program = script(&host, &format!("read _ <'{}'; exec '{}' \"$@\"", gate.display(), rgapsd.display()));
     let mut list = host.rgaps(&["topic", "list"]);
     let mut list = Child::spawn(list.env("RGAPSD", program).stdout(Stdio::null())).unwrap();
-    // Opens when the script does, which the client has started by then.
+    // Opens once the script has the other end; the client has started it by then.
     let mut opened = std::fs::File::options().write(true).open(&gate).unwrap();
     list.kill().unwrap();
     std::io::Write::write_all(&mut opened, b"go\n").unwrap();
@@ -119,7 +119,7 @@ fn a_manager_outlives_the_client_that_started_it_and_was_killed_meanwhile() {
 }
 
 #[test]
-fn rgapsd_on_demand_closes_the_output_on_which_it_says_how_it_went() {
+fn rgapsd_on_demand_closes_the_output_after_reporting_its_start() {
     let host = Host::new("by-hand");
     let rgapsd = || {
         let mut command = Command::new(rgaps_testing::programs::find("rgapsd"));
@@ -127,7 +127,7 @@ fn rgapsd_on_demand_closes_the_output_on_which_it_says_how_it_went() {
         command.arg("--on-demand").env("RGAPS_NETWORK", "local");
         command
     };
-    // Reads to the end of the output, which would come with the manager's.
+    // Reads to the end of the output; the manager itself stays, so only its closing the output ends it.
     let (good, said, errors) = outcome(rgapsd().args(["--set", "idle_timeout_ms=600000"]).stderr(Stdio::null()));
     assert!(good && said == "\"listens\"\n", "{said}{errors}");
     let (_, said, _) = outcome(&mut rgapsd());

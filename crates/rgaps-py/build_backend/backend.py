@@ -1,6 +1,6 @@
-"""The build of the package: maturin's, after `rgapsd` was built and put into the package, beside the library that starts it.
+"""The build backend: builds `rgapsd`, puts it into the package beside the library that starts it, then calls maturin.
 
-MATURIN_PEP517_ARGS is as maturin takes it; `--profile NAME` in it is also the profile of rgapsd, so that the tests share cargo's folder.
+MATURIN_PEP517_ARGS has maturin's meaning; a `--profile NAME` in it also selects rgapsd's profile, so that the tests share cargo's folder.
 """
 
 import json
@@ -36,7 +36,7 @@ def build_rgapsd() -> None:
     RGAPSD.unlink(missing_ok=True)
     shutil.copy2(next(program for program in programs if program), RGAPSD)
     if profile() == "release" and shutil.which("strip"):
-        # Three quarters of the program are line numbers, which no user of a package reads.
+        # Three quarters of the program are debug line numbers, which package users do not need.
         subprocess.run(["strip", "--strip-debug", RGAPSD], check=True)
 
 
@@ -51,4 +51,4 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise SystemExit("the package is built from a clone of the repository: pip install ./crates/rgaps-py")
+    raise SystemExit("the package must be built from a clone of the repository: pip install ./crates/rgaps-py")

@@ -1,4 +1,4 @@
-//! Errors of the core as exceptions of `rgaps._errors`: the same text, and the numbers in it as attributes.
+//! Errors of the core as exceptions of `rgaps._errors`: the same text, with its numbers as attributes.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -8,14 +8,14 @@ use rgaps::dynamic::Kind;
 use rgaps::types::{MetaError, ViewError};
 use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};
 
-/// A number or a name that an exception carries.
+/// A number or name that an exception carries.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Number(u64),
     Text(&'a str),
 }
 
-/// An exception of the package by its name. Its text may quote what others have said, and is to be shown.
+/// Makes an exception of the package by its name. The text may quote other processes, so control characters are removed.
 fn exception(class: &str, text: &str, carried: &[(&str, Value<'_>)]) -> PyErr {
     let text = &*rgaps::text::plain_lines(text);
     Python::attach(|py| {
@@ -29,27 +29,27 @@ fn exception(class: &str, text: &str, carried: &[(&str, Value<'_>)]) -> PyErr {
             }
             py.import("rgaps._errors")?.getattr(class)?.call((text,), Some(&keywords))
         };
-        // The package is damaged if its own exceptions cannot be made; the text is worth more than that.
+        // If the package is damaged and its exceptions cannot be made, raise the text all the same.
         made().map_or_else(|_| PyRuntimeError::new_err(text.to_owned()), PyErr::from_value)
     })
 }
 
-/// Something that was closed is used.
+/// A closed object was used.
 pub(crate) fn closed(what: &str) -> PyErr {
     exception("ClosedError", &format!("the {what} is closed"), &[])
 }
 
-/// A sample or a loan is used after its end.
+/// A sample or loan was used after its end.
 pub(crate) fn released(what: &str) -> PyErr {
     exception("ReleasedError", what, &[])
 }
 
-/// Metadata, or an array that does not fit to it.
+/// Wrong metadata, or an array that does not match it.
 pub(crate) fn metadata(text: &str) -> PyErr {
     exception("MetadataError", text, &[])
 }
 
-/// A device that cannot do what was asked.
+/// The device cannot do what was requested.
 pub(crate) fn device(text: &str) -> PyErr {
     exception("DeviceError", text, &[])
 }

@@ -1,4 +1,4 @@
-//! Handles: what names a message outside RGAPS, in a ROS message above all.
+//! Handles: names of messages outside RGAPS, above all in ROS messages.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -9,8 +9,8 @@ use crate::errors;
 use crate::info::{Identity, mapping};
 
 mapping! {
-    /// Names a message outside RGAPS: 88 bytes, those of rgaps_msgs/GpuHandle. Who has one has no hold of the message; `Subscriber.take_by_handle` gives
-    /// the message that it still names.
+    /// Names a message outside RGAPS: 88 bytes, those of rgaps_msgs/GpuHandle. A handle does not hold its message;
+    /// `Subscriber.take_by_handle` takes the message if it still exists.
     ///
     /// `bytes(handle)` and `MessageHandle.from_bytes` turn it into bytes and back.
     MessageHandle {
@@ -18,26 +18,26 @@ mapping! {
         source_host: Identity,
         /// The topic's segment on the host that wrote this handle, 16 bytes.
         topic_id: Identity,
-        /// When the publisher's host came to life, in ns since 1970 on its clock. A handle of an earlier run has another.
+        /// When the publisher's host started, in ns since 1970 on its clock. It tells handles of earlier runs apart.
         host_epoch: u64,
         /// Identity of the publisher.
         publisher: u64,
-        /// The publisher's count of its messages, from 1.
+        /// The publisher's sequence number of the message, from 1.
         sequence: u64,
-        /// Place in the order of the topic on the host that wrote this handle.
+        /// Position in the topic's order on the host that wrote this handle.
         position: u64,
         /// Bytes of the payload.
         payload_bytes: u64,
-        /// Entry of that host's message table.
+        /// Index in that host's message table.
         slot: u32,
-        /// Which of the entry's lives.
+        /// Generation of the entry.
         generation: u32,
-        /// Of the layout; another one is refused.
+        /// Version of the handle's layout; other versions are refused.
         layout_version: u32,
         /// The kind of message: 1 for images, 2 for point clouds, 3 for tensors, 0 for bytes.
         kind: u32,
     } {
-        /// The handle that these 88 bytes are: bytes, or anything with a buffer. What it names, if anything, only taking it tells.
+        /// Makes a handle of 88 bytes: bytes, or anything with a buffer. Only a take tells whether it names a message.
         #[staticmethod]
         fn from_bytes(bytes: &Bound<'_, PyAny>) -> PyResult<Self> {
             read(bytes).map(Self::from)
@@ -49,7 +49,7 @@ mapping! {
     }
 }
 
-/// A handle, or 88 bytes that are one.
+/// Reads a handle, or 88 bytes that form one.
 pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
     match object.cast::<MessageHandle>() {
         Ok(handle) => Ok(Handle::from(handle.get())),
@@ -58,15 +58,15 @@ pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
 }
 
 fn read(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
-    // `bytes` would make as many zeros of a number, and call whatever a string has no encoding for.
+    // `bytes(object)` would turn a number into that many zeros, and fail on a str for want of an encoding.
     let found = object.get_type();
     let view = object.py().import("builtins")?.getattr("memoryview")?.call1((object,));
     let Ok(view) = view else {
-        return Err(PyTypeError::new_err(format!("a handle is an rgaps.MessageHandle or its bytes, not {found}")));
+        return Err(PyTypeError::new_err(format!("a handle must be an rgaps.MessageHandle or its bytes, not {found}")));
     };
     let bytes = view.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>()?.as_bytes();
-    let wrong = |_| errors::metadata(&format!("a handle has {} B, these are {}", Handle::BYTES, bytes.len()));
+    let wrong = |_| errors::metadata(&format!("a handle has {} B, but {} B were given", Handle::BYTES, bytes.len()));
     Ok(Handle::from_bytes(bytes.try_into().map_err(wrong)?))
 }
 

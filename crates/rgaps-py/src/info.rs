@@ -1,9 +1,9 @@
-//! What is told of messages, publishers and topics: values to be read.
+//! Information about messages, publishers and topics: read-only values.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Attributes that are also items, so that `dict(value)` works.
+/// Makes attributes available as items too, so that `dict(value)` works.
 macro_rules! mapping {
     (
         $(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? } $({ $($more:tt)* })?
@@ -60,7 +60,7 @@ mapping! {
         pool_bytes: u64,
         /// Bytes of it in use.
         used_bytes: u64,
-        /// Messages that are still read or kept.
+        /// Messages that subscribers still read or history keeps.
         outstanding: u64,
     }
 }
@@ -70,21 +70,21 @@ mapping! {
     SubscriberStatistics {
         /// Messages taken.
         taken: u64,
-        /// Messages that were revoked because they were too old or their space was needed, or lost on the way from another host.
+        /// Messages dropped because they were too old or their space was needed, or lost on the way from another host.
         lost: u64,
-        /// Messages whose producer died before their bytes were there.
+        /// Messages whose producer died before their bytes were written.
         poisoned: u64,
-        /// Messages that were passed by because what they say of themselves contradicts itself.
+        /// Messages skipped because their metadata contradicts itself.
         malformed: u64,
         /// Messages held now.
         held: u64,
-        /// Bytes that were copied for this subscriber alone; 0 unless the CPU asked for device memory.
+        /// Bytes copied for this subscriber alone: 0 unless the CPU read device memory.
         copied_bytes: u64,
     }
 }
 
 mapping! {
-    /// A topic, as `rgaps topic list` shows it.
+    /// A topic, as shown by `rgaps topic list`.
     TopicSummary {
         /// Its fully qualified name.
         name: String,
@@ -98,23 +98,23 @@ mapping! {
         publishing_hosts: Vec<String>,
         /// Hosts that subscribe to it.
         subscribing_hosts: Vec<String>,
-        /// What keeps publishers and subscribers apart.
+        /// Why publishers and subscribers of the topic do not match.
         mismatches: Vec<String>,
         /// State of the links, one line each.
         links: Vec<String>,
-        /// Bytes of memory that it occupies on this host.
+        /// Bytes of memory that the topic uses on this host.
         resident_bytes: u64,
     }
 }
 
 mapping! {
-    /// All that is known of a message besides payload and metadata. Times are ns since 1970 on the clock of the host where it happened, 0 where it did not.
+    /// Everything about a message besides payload and metadata. Times are ns since 1970 on the clock of the host where the event happened, or 0.
     MessageInfo {
-        /// Place in the order of the topic on this host.
+        /// Position in the topic's order on this host.
         position: u64,
         /// Identity of the publisher.
         publisher: u64,
-        /// The publisher's count of its messages, from 1.
+        /// The publisher's sequence number of the message, from 1.
         sequence: u64,
         /// Host of the publisher, 16 bytes.
         source_host: Identity,
@@ -122,11 +122,11 @@ mapping! {
         bytes: u64,
         /// "loaned" (in place) or "pushed" (copied once).
         origin: &'static str,
-        /// How it came to this host: "in place", "tcp" or "rdma".
+        /// How it reached this host: "in place", "tcp" or "rdma".
         route: &'static str,
         /// Why no better route was taken.
         why_not: &'static str,
-        /// Copies of the payload on the way: those of push, of staging, and into this host's pool.
+        /// Copies of the payload on its way: by push, to staging, and into this host's pool.
         copies: u32,
         /// Copies by push.
         pushed_copies: u8,
@@ -134,17 +134,17 @@ mapping! {
         staged_copies: u8,
         /// Copies from the receive ring into the pool.
         pooled_copies: u8,
-        /// Published.
+        /// When it was published.
         published_ns: u64,
-        /// The manager took it, to send it.
+        /// When the manager took it to send it.
         staged_ns: u64,
-        /// Its first byte went to the link.
+        /// When its first byte was given to the link.
         sent_ns: u64,
-        /// Its last byte was in the receive ring.
+        /// When its last byte was in the receive ring.
         landed_ns: u64,
-        /// Its last byte was in this host's pool.
+        /// When its last byte was in this host's pool.
         pooled_ns: u64,
-        /// Taken by this subscriber.
+        /// When this subscriber took it.
         taken_ns: u64,
     }
 }

@@ -1,4 +1,4 @@
-//! Arrays and metadata brought together: the metadata that an array asks for, and where each of its items belongs in the payload.
+//! Matches arrays with metadata: derives metadata from an array, and finds where each item of an array belongs in the payload.
 
 use pyo3::prelude::*;
 use rgaps::dynamic::{DynamicMeta, Kind};
@@ -9,7 +9,7 @@ use crate::meta::cloud;
 use crate::raw::Gather;
 use crate::source::{Element, Shape};
 
-/// The metadata of a topic's kind for an array; `encoding` is for pictures.
+/// Metadata of the topic's kind for an array; `encoding` applies to images.
 pub(crate) fn like(
     kind: Kind,
     array: &Bound<'_, PyAny>,
@@ -30,7 +30,7 @@ pub(crate) fn like(
 pub(crate) fn tensor_like(shape: &Shape) -> PyResult<types::Tensor> {
     let Element::Of(dtype) = shape.element else {
         return Err(errors::metadata(&format!(
-            "an array of {} is no tensor: its elements are no numbers",
+            "an array of {} is no tensor: its elements are not numbers",
             shape.text()
         )));
     };
@@ -52,7 +52,7 @@ pub(crate) fn image_like(shape: &Shape, encoding: Option<&str>) -> PyResult<type
         None => usual_encoding(dtype, channels).ok_or_else(|| no_picture(shape))?,
     };
     let rows = match encoding {
-        // Rows of both planes, as `Payload` has them.
+        // The rows of both planes are one dimension, as in `Payload`.
         Encoding::Nv12 | Encoding::Nv21 => height / 3 * 2,
         Encoding::Nv24 => height / 3,
         _ => *height,
@@ -64,7 +64,7 @@ pub(crate) fn image_like(shape: &Shape, encoding: Option<&str>) -> PyResult<type
     Ok(image)
 }
 
-/// The encoding that ROS programs expect of an array of so many channels.
+/// The encoding that ROS programs expect for an array with this many channels.
 fn usual_encoding(dtype: DType, channels: i64) -> Option<Encoding> {
     let name = match (dtype, channels) {
         (DType::UINT8, 1) => "mono8",
@@ -75,7 +75,7 @@ fn usual_encoding(dtype: DType, channels: i64) -> Option<Encoding> {
         (DType::UINT16, 4) => "rgba16",
         _ => "",
     };
-    // The others have OpenCV's names, 8UC2 to 64FC4.
+    // Other types have OpenCV's names, 8UC2 to 64FC4.
     let opencv = |encoding: &&Encoding| {
         encoding.code() < Encoding::BayerRggb8.code()
             && encoding.channel_type() == dtype
@@ -86,8 +86,8 @@ fn usual_encoding(dtype: DType, channels: i64) -> Option<Encoding> {
 
 fn no_picture(shape: &Shape) -> PyErr {
     errors::metadata(&format!(
-        "an array of {} is no picture: height x width or height x width x channels (1 to 4) of uint8, int8, uint16, int16, int32, \
-         float32 or float64 is; convert it, or say its encoding",
+        "an array of {} is no picture: it needs height x width or height x width x channels (1 to 4) of uint8, int8, uint16, int16, \
+         int32, float32 or float64; convert it, or give its encoding",
         shape.text()
     ))
 }
@@ -95,7 +95,7 @@ fn no_picture(shape: &Shape) -> PyErr {
 pub(crate) fn cloud_like(array: &Bound<'_, PyAny>, shape: &Shape) -> PyResult<types::PointCloud> {
     let none = || {
         errors::metadata(&format!(
-            "an array of {} is no cloud: a structured type of numpy's, or float32 of points x 3 or x 4, is; or give metadata",
+            "an array of {} is no cloud: it needs a structured dtype, or float32 of points x 3 or x 4; convert it, or give metadata",
             shape.text()
         ))
     };
@@ -124,7 +124,7 @@ pub(crate) fn cloud_like(array: &Bound<'_, PyAny>, shape: &Shape) -> PyResult<ty
 pub(crate) fn gather(meta: &DynamicMeta, shape: &Shape) -> PyResult<Gather> {
     let is_raw = shape.item_bytes == 1 && shape.shape.len() == 1 && shape.bytes() == meta.payload_bytes();
     if is_raw || meta.kind() == Kind::Bytes {
-        // The payload as bytes, or any array as raw bytes in C order.
+        // Any array may be pushed as raw bytes, in C order.
         let given = shape.bytes();
         if given != meta.payload_bytes() {
             return Err(errors::metadata(&format!(
@@ -144,10 +144,10 @@ pub(crate) fn gather(meta: &DynamicMeta, shape: &Shape) -> PyResult<Gather> {
     }
     if shape.item_bytes > 1 && shape.is_bigendian != is_bigendian {
         native(shape)?;
-        return Err(errors::metadata("the metadata says that high bytes come first, the array has low bytes first"));
+        return Err(errors::metadata("the metadata says big-endian, but the array is little-endian"));
     }
     let (mut array, mut strides) = (shape.shape.clone(), shape.strides.clone());
-    // One channel is a dimension of its own in some libraries.
+    // Some libraries give a single channel a dimension of its own.
     if array.len() == wanted.shape().len() + 1 && array.last() == Some(&1) {
         array.pop();
         strides.pop();
@@ -175,7 +175,7 @@ fn points(cloud: &types::PointCloud, shape: &Shape) -> PyResult<Gather> {
             shape.text()
         ))
     };
-    // Structures are points; numbers are points if those of the last dimension make one.
+    // Structures are points. Numbers are points if the last dimension makes up one point.
     let mut outer = shape.shape.clone();
     let mut point_bytes = shape.item_bytes;
     let inner = match shape.element {
@@ -183,7 +183,7 @@ fn points(cloud: &types::PointCloud, shape: &Shape) -> PyResult<Gather> {
         Element::Of(dtype) => {
             let last = outer.pop().ok_or_else(refused)?;
             point_bytes = point_bytes.saturating_mul(last.unsigned_abs());
-            // Bytes are what DLPack makes of a cloud.
+            // DLPack presents a cloud as bytes.
             let fits = dtype == DType::UINT8 || cloud.fields().iter().all(|field| field.datatype.dtype() == dtype);
             if !fits || (shape.item_bytes > 1 && shape.is_bigendian != cloud.is_bigendian) {
                 return Err(refused());
@@ -213,7 +213,7 @@ fn points(cloud: &types::PointCloud, shape: &Shape) -> PyResult<Gather> {
     fits(gather, cloud.payload_bytes())
 }
 
-/// The items in C order from the first byte on.
+/// All items in C order, from the first byte on.
 fn packed(shape: &Shape) -> Gather {
     let mut to_strides = vec![shape.item_bytes as i64; shape.shape.len()];
     for axis in (1..shape.shape.len()).rev() {
@@ -232,12 +232,12 @@ fn fits(gather: Gather, block: u64) -> PyResult<Gather> {
     match gather.check(block) {
         Ok(()) => Ok(gather),
         Err(_) => Err(errors::metadata(
-            "the metadata has dimensions that run backwards: fill a loan, whose array has them too, instead of pushing",
+            "the metadata has negative strides: fill a loan, whose array has them too, instead of pushing",
         )),
     }
 }
 
-/// The same layout where only the order of bytes keeps it from being a tensor of numbers.
+/// The same layout, if only its byte order keeps it from being a tensor of numbers.
 pub(crate) fn without_byte_order(meta: &DynamicMeta) -> DynamicMeta {
     match *meta {
         DynamicMeta::Image(image) => image.with_bigendian(false).into(),
@@ -249,9 +249,9 @@ pub(crate) fn without_byte_order(meta: &DynamicMeta) -> DynamicMeta {
 fn native(shape: &Shape) -> PyResult<()> {
     match shape.is_bigendian {
         false => Ok(()),
-        true => Err(errors::metadata(
-            "the array has its high bytes first; swap them: array.astype(array.dtype.newbyteorder('='))",
-        )),
+        true => {
+            Err(errors::metadata("the array is big-endian; convert it: array.astype(array.dtype.newbyteorder('='))"))
+        }
     }
 }
 

@@ -1,17 +1,16 @@
-//! The Python package `rgaps`: nodes, publishers, loans, subscribers and samples, and the array protocols by which numpy, torch and cupy
-//! see their payloads where they lie.
+//! The Python package `rgaps`: nodes, publishers, loans, subscribers and samples, and the array protocols through which numpy, torch and cupy
+//! use payloads in place.
 //!
 //! ```text
 //!   numpy, torch, cupy ──source.rs──▶ layout.rs ──▶ Publisher.push          (one copy)
 //!                      ◀──view.rs──── Loan, Sample, field() of a cloud       (none)
 //! ```
 //!
-//! `meta/` are the metadata classes, `errors` turns errors into exceptions that carry their numbers, `stream` reads whatever stands for a
-//! stream. `raw/` is the only unsafe code: capsules, buffers, streams of other libraries, copies. What is Python in python/rgaps is asyncio,
-//! exceptions and QoS.
+//! `meta/` has the metadata classes. `errors` turns errors into exceptions that carry their numbers. `stream` reads stream arguments. `raw/` has
+//! the only unsafe code: capsules, buffers, streams of other libraries, copies. asyncio, exceptions and QoS are Python code (python/rgaps).
 //!
-//! Invariants  P1 a payload stays mapped while an array of it lives: each array has a holder of the message, or of the loan's pool. P2 nothing
-//!             waits or copies with the GIL held. P3 no lock of ours is held while the GIL is asked for.
+//! Invariants  P1 a payload stays mapped while an array of it lives: each array holds the message, or the loan's pool. P2 no wait or copy
+//!             holds the GIL. P3 no lock of this crate is held while a thread acquires the GIL.
 
 mod errors;
 mod handle;
@@ -30,7 +29,7 @@ mod view;
 
 use pyo3::prelude::*;
 
-/// What the package `rgaps` shows.
+/// The contents of the package `rgaps`.
 #[pymodule]
 mod _rgaps {
     #[pymodule_export]

@@ -1,7 +1,7 @@
 //! Loans: blocks of a publisher's pool that are being filled.
 //!
-//! Invariants  L1 the block is given back once: by publishing, by discarding, or when the last array of it has gone. L2 numpy arrays of it can
-//!             be written until then and not after.
+//! Invariants  L1 the block is given back once: by publishing, by discarding, or when its last array is gone. L2 numpy arrays of it are
+//!             writable until then and not after.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,20 +19,20 @@ use crate::source::Source;
 use crate::view::{Holder, View};
 use crate::{errors, layout, meta, raw, stream};
 
-/// How long a stream may take to hear of another's work.
+/// How long to wait until one stream can be ordered behind another.
 const DEVICE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-const OVER: &str = "the loan is published or discarded: its block is no longer this program's to fill";
+const OVER: &str = "the loan is published or discarded: this program may no longer write its block";
 
-/// What a loan and its arrays share.
+/// State shared by a loan and its arrays.
 pub(crate) struct LoanCell {
     loan: Mutex<Option<DynamicLoan>>,
     node: Arc<NodeCell>,
-    /// Numpy arrays that were made of it, weakly.
+    /// Weak references to the numpy arrays made of it.
     arrays: Mutex<Vec<Py<PyWeakrefReference>>>,
-    /// Streams that were told where the block is.
+    /// Streams that were given the block's address.
     streams: Mutex<Vec<u64>>,
-    /// What the CPU sees of a block that it cannot reach.
+    /// CPU memory that stands for a block that the CPU cannot reach.
     staging: OnceLock<Py<PyByteArray>>,
 }
 
@@ -42,7 +42,7 @@ impl LoanCell {
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut DynamicLoan) -> Result<R, PublishError>) -> PyResult<R> {
-        // The lock is released before an exception is made: that runs Python, which lets other threads run.
+        // Unlock before making an exception: that runs Python code, which may switch threads.
         let looked = self.lock().as_mut().map(look);
         match looked {
             Some(found) => found.map_err(|error| errors::of_publish(&error)),
@@ -50,7 +50,7 @@ impl LoanCell {
         }
     }
 
-    /// A tensor that holds the loan, and its pool after it.
+    /// A DLPack tensor that holds the loan, and after publication its pool.
     pub(crate) fn manage(cell: &Arc<Self>, described: &Descriptor) -> PyResult<ManagedTensor> {
         let pool = cell.with(|loan| Ok(loan.to_dlpack(described)))?;
         Ok(described.manage((cell.clone(), pool)))
@@ -69,7 +69,7 @@ impl LoanCell {
         Ok(())
     }
 
-    /// Bytes of the CPU's, copied into the block when the loan is published.
+    /// CPU memory that is copied into the block when the loan is published.
     pub(crate) fn staging<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
         if let Some(staging) = self.staging.get() {
             return Ok(staging.bind(py).clone());
@@ -79,7 +79,7 @@ impl LoanCell {
         Ok(self.staging.get_or_init(|| made.unbind()).bind(py).clone())
     }
 
-    /// Numpy arrays of the block are for reading from now on.
+    /// Makes numpy arrays of the block read-only.
     fn close_arrays(&self, py: Python<'_>) -> PyResult<()> {
         let arrays = std::mem::take(&mut *self.arrays.lock().unwrap_or_else(PoisonError::into_inner));
         for weak in arrays {
@@ -116,7 +116,7 @@ impl LoanCell {
         published.map(Into::into).map_err(|error| errors::of_publish(&error))
     }
 
-    /// The stream whose work the message is behind where none was said: one that was told where the block is, which waits for the others.
+    /// The stream to publish on if the caller named none: the last that got the block's address, ordered behind the others.
     fn last_stream(&self) -> PyResult<Option<Stream>> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(last) = streams.pop() else { return Ok(None) };
@@ -129,16 +129,16 @@ impl LoanCell {
     }
 }
 
-/// A block of the publisher's pool, to be filled in place and published without a copy.
+/// A block of the publisher's pool, to fill in place and publish without a copy.
 ///
-/// `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, and gives the block back if an exception comes. A
-/// block that has been used before still holds its old bytes: fill all of it. After publishing, numpy arrays of it can only be read; other
-/// libraries' arrays must not be written any more, since subscribers read the very memory.
+/// `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, or frees the block if an exception is raised. A reused
+/// block still holds its old bytes: fill all of it. Publishing makes numpy arrays of it read-only. Do not write through other libraries' arrays
+/// after that, since subscribers read the same memory.
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Loan {
     cell: Arc<LoanCell>,
     topic: String,
-    /// The stream that `with` publishes on.
+    /// The stream on which `with` publishes.
     stream: Option<u64>,
     handle: OnceLock<MessageHandle>,
 }
@@ -177,7 +177,7 @@ impl Loan {
 
 #[pymethods]
 impl Loan {
-    /// The metadata. It may be set until the loan is published, as long as it describes as many bytes.
+    /// The metadata. You may change it until the loan is published, as long as it describes the same number of bytes.
     #[getter]
     fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let found: DynamicMeta = self.cell.with(|loan| Ok(loan.meta()))?;
@@ -196,7 +196,7 @@ impl Loan {
         self.cell.with(|loan| Ok(loan.meta().payload_bytes()))
     }
 
-    /// Address of the block: the device's, or on the CPU a pointer.
+    /// Address of the block: a device address, or a CPU pointer.
     #[getter]
     fn address(&self) -> PyResult<u64> {
         self.cell.with(|loan| loan.device_address())
@@ -213,12 +213,12 @@ impl Loan {
         self.make_view(Some(name))
     }
 
-    /// Copies an array of the same shape and type, wherever its items lie, into the block; the GIL is released meanwhile.
+    /// Copies an array of the same shape and type, with any strides, into the block. Releases the GIL meanwhile.
     fn copy_from(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = Source::of(array, 0)?;
         if source.is_cuda {
             return Err(errors::device(
-                "copy_from takes arrays of the CPU: torch.from_dlpack(loan).copy_(array) copies on the GPU",
+                "copy_from takes arrays in CPU memory: torch.from_dlpack(loan).copy_(array) copies on the GPU",
             ));
         }
         let wanted = self.cell.with(|loan| Ok(loan.meta()))?;
@@ -229,7 +229,7 @@ impl Loan {
                 .map_err(|_| errors::metadata("the array does not fit into the block"))?;
             return Ok(());
         }
-        // Out of the cell, so that no lock is held without the GIL; who publishes meanwhile hears that the loan is in use.
+        // Move the loan out of the cell, so that no lock is held without the GIL. A publish meanwhile gets an error: the loan is in use.
         let mut loan = self.cell.take()?;
         let copied = py.detach(|| raw::gather(&plan, source.address, loan.bytes_mut()));
         *self.cell.lock() = Some(loan);
@@ -246,7 +246,7 @@ impl Loan {
         self.publish_and_note(py, stream)
     }
 
-    /// Gives the block back without publishing it. Nothing happens if it is published or discarded already.
+    /// Frees the block without publishing it. Does nothing if the loan is already published or discarded.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let loan = self.cell.lock().take();
         if let Some(loan) = loan {
@@ -256,7 +256,7 @@ impl Loan {
         Ok(())
     }
 
-    /// What names the message; None until it is published.
+    /// The message's handle; None until it is published.
     #[getter]
     fn handle(&self) -> Option<MessageHandle> {
         self.handle.get().cloned()
@@ -283,7 +283,7 @@ impl Loan {
         Ok(())
     }
 
-    /// As of the array API, with DLPack 1.1. The array may be written until the loan is published.
+    /// See the Python array API; DLPack 1.1. The array may be written until the loan is published.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__(
         &self,
@@ -301,7 +301,7 @@ impl Loan {
         Ok(self.make_view(None)?.device())
     }
 
-    /// The block as a numpy array: in place, or on a GPU memory of the CPU's that is copied when the loan is published.
+    /// The block as a numpy array: in place, or, for a block on a GPU, CPU memory that is copied when the loan is published.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(
         &self,
@@ -312,7 +312,7 @@ impl Loan {
         self.make_view(None)?.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the block is in memory of the host.
+    /// Version 3. Absent if the block is in host memory.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.make_view(None)?.cuda_interface(py)

@@ -15,7 +15,7 @@ use crate::stream::Named;
 use crate::subscriber::{Subscriber, SubscriberCell};
 use crate::{errors, raw};
 
-/// What ends with its node.
+/// An object that is closed together with its node.
 pub(crate) trait Child: Send + Sync {
     fn close(&self, py: Python<'_>);
 }
@@ -24,7 +24,7 @@ pub(crate) trait Child: Send + Sync {
 pub(crate) struct NodeCell {
     node: Mutex<Option<rgaps::Node>>,
     backend: Arc<dyn Backend>,
-    /// The process that made it: a forked child has neither the device's context nor its threads.
+    /// The process that made the node. A forked child has neither the device's context nor its threads.
     process: u32,
     named: Named,
     children: Mutex<Vec<Weak<dyn Child>>>,
@@ -40,20 +40,20 @@ impl NodeCell {
         &self.backend
     }
 
-    /// Whether this process made it, and is no child that was forked from it.
+    /// Whether this process made the node (and is not a forked child).
     pub(crate) fn is_owner(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// A stream of another library's, with the object that it was named by.
+    /// A stream of another library; keeps the object that it was passed as.
     pub(crate) fn borrow_stream(&self, handle: u64, object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         self.named.borrow(self.backend.as_ref(), handle, object)
     }
 
-    /// Lets a message go behind the work of the stream that it was taken on, or of the legacy default stream.
+    /// Releases a message behind the work of the stream that it was taken on, or of the legacy default stream.
     pub(crate) fn release_behind(&self, message: DynamicSample, taken_on: Option<u64>) {
         let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
-        // After an error, too, the message is held until the stream's work is over.
+        // Even if this fails, the message is held until the stream's work is over.
         let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
     }
 
@@ -73,12 +73,12 @@ impl NodeCell {
     }
 }
 
-/// A process's part in RGAPS: the factory of publishers and subscribers.
+/// A connection to the host's manager. It makes publishers and subscribers.
 ///
-/// The first node on a host starts its manager, `rgapsd`, unless `autostart` is false. `domain` is ROS_DOMAIN_ID's, `runtime_dir` names the
-/// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; all have defaults that work on one machine. With `ros_node` it works for a
-/// node of ROS 2: if it starts the manager and nothing is said of the network, other hosts are let in, as the RMW does it. Usable from any
-/// thread, and in `with`. After a fork, make another.
+/// The first node on a host starts its manager, `rgapsd`, unless `autostart` is false. `domain` is the ROS domain id, `runtime_dir` selects the
+/// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; the defaults work on one machine. Pass `ros_node` if the node serves a ROS 2
+/// node: if it then starts the manager and the network is not configured, the manager connects to other hosts, as with the RMW. Usable from
+/// any thread, and in `with`. After a fork, the child must make its own node.
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Node {
     cell: Arc<NodeCell>,
@@ -122,7 +122,7 @@ impl Node {
         Ok(Self { cell: Arc::new(NodeCell { node, backend, process, named, children }) })
     }
 
-    /// A publisher of `type`, one of the metadata classes. `qos` is a PublisherQos, and keywords are fields of it.
+    /// Makes a publisher of `type`, one of the metadata classes. `qos` is a PublisherQos; keywords replace fields of it.
     #[pyo3(signature = (topic, r#type, qos = None, **fields))]
     fn publisher(
         &self,
@@ -141,8 +141,8 @@ impl Node {
         Ok(Publisher::new(cell))
     }
 
-    /// A subscriber of `type`, one of the metadata classes. From the return on, no message is missed. `qos` is a SubscriberQos, and keywords
-    /// are fields of it.
+    /// Makes a subscriber of `type`, one of the metadata classes. It gets every message published after this call returns. `qos` is a
+    /// SubscriberQos; keywords replace fields of it.
     #[pyo3(signature = (topic, r#type, qos = None, **fields))]
     fn subscriber(
         &self,
@@ -161,14 +161,14 @@ impl Node {
         Ok(Subscriber::new(cell))
     }
 
-    /// The topics that this host knows of.
+    /// The topics that this host knows.
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<TopicSummary>> {
         let node = self.cell.node()?;
         let topics = py.detach(|| node.topics()).map_err(|error| errors::of_node(&error))?;
         Ok(topics.into_iter().map(Into::into).collect())
     }
 
-    /// Where the host's pools are: "host" or "cuda:N".
+    /// The device of the host's pools: "host" or "cuda:N".
     #[getter]
     fn device(&self) -> String {
         match self.cell.backend.as_cuda() {
@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Ends the node, its publishers and its subscribers. Samples that were taken stay as they are.
+    /// Closes the node, its publishers and its subscribers. Samples that were taken stay valid.
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }
@@ -197,7 +197,7 @@ impl Node {
     }
 }
 
-/// The script rather than the interpreter.
+/// The script's name, not the interpreter's.
 fn program_name(py: Python<'_>) -> String {
     let script = || -> PyResult<String> { py.import("sys")?.getattr("argv")?.get_item(0)?.extract() };
     let script = script().unwrap_or_default();
@@ -205,7 +205,7 @@ fn program_name(py: Python<'_>) -> String {
     name.filter(|name| !name.is_empty() && name != "-c").unwrap_or_else(|| "python".to_owned())
 }
 
-/// The QoS with the fields that were given as keywords.
+/// The QoS with the keywords' fields replaced.
 fn merged<'py>(
     py: Python<'py>,
     class: &str,
@@ -219,7 +219,7 @@ fn publisher_qos(qos: &Bound<'_, PyAny>) -> PyResult<PublisherQos> {
     let exhaustion = match qos.getattr("exhaustion")?.extract::<String>()?.as_str() {
         "drop_oldest" => Exhaustion::DropOldest,
         "refuse" => Exhaustion::Refuse,
-        // _qos.py has refused every other word.
+        // _qos.py has rejected every other word.
         _ => Exhaustion::Wait { timeout_ms: (qos.getattr("timeout")?.extract::<f64>()? * 1000.0) as u64 },
     };
     Ok(PublisherQos {

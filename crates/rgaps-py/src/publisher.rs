@@ -17,10 +17,10 @@ use crate::sample::Sample;
 use crate::source::{Keep, Source};
 use crate::{errors, layout, meta, raw, stream};
 
-/// How long the end of a publisher waits for streams that still read what was pushed.
+/// How long closing a publisher waits for streams that still read pushed arrays.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A publisher, and the arrays on a GPU that streams have still to copy.
+/// A publisher, and the GPU arrays that streams have not copied yet.
 pub(crate) struct PublisherCell {
     publisher: Mutex<Option<DynamicPublisher>>,
     node: Arc<NodeCell>,
@@ -39,7 +39,7 @@ impl PublisherCell {
     }
 
     fn get(&self) -> PyResult<DynamicPublisher> {
-        // The lock is released before an exception is made: that runs Python, which lets other threads run.
+        // Unlock before making an exception: that runs Python code, which may switch threads.
         let publisher = self.lock().clone();
         publisher.ok_or_else(|| errors::closed("publisher"))
     }
@@ -48,8 +48,8 @@ impl PublisherCell {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The arrays that have been copied, once they have. What a stream may still read after its time stays; in a forked child all of it does,
-    /// since it is the parent's.
+    /// Waits for the copies and returns the arrays that are copied. After the time-out, arrays that a stream may still read are leaked; in a
+    /// forked child all are, since they belong to the parent.
     fn wait_for(&self, sent: Vec<(Event, Keep)>) -> Vec<Keep> {
         let mut over = Vec::new();
         let start = Instant::now();
@@ -64,7 +64,7 @@ impl PublisherCell {
         over
     }
 
-    /// Releases arrays that have been copied. They go without the lock, since their libraries may call Python.
+    /// Releases arrays that have been copied. Drops them without the lock, since their libraries may call Python.
     fn give_up(&self) {
         if !self.node.is_owner() {
             return;
@@ -89,7 +89,7 @@ impl Child for PublisherCell {
 
 impl Drop for PublisherCell {
     fn drop(&mut self) {
-        // What was pushed by another thread while it was closed.
+        // Another thread may have pushed while the publisher was being closed.
         let sent = std::mem::take(&mut *self.sent());
         drop(self.wait_for(sent));
     }
@@ -109,15 +109,15 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // The manager is told, and is not waited for with the GIL held; without an interpreter the fields' own drops do.
+        // Closes without holding the GIL during the request to the manager. Without an interpreter, the fields' destructors do it.
         Python::try_attach(|py| self.cell.close(py));
     }
 }
 
 #[pymethods]
 impl Publisher {
-    /// A block of the pool for the bytes that `meta` describes, to be filled in place. What happens while the pool is full is the publisher's
-    /// QoS. `stream` is the one that `with` publishes on.
+    /// Loans a block of the pool for the bytes that `meta` describes, to fill in place. The publisher's QoS decides what happens when the pool is
+    /// full. `stream` is the stream on which `with` publishes.
     #[pyo3(signature = (meta, *, stream = None))]
     fn loan(&self, py: Python<'_>, meta: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Loan> {
         let (publisher, meta) = (self.cell.get()?, meta::of_python(meta)?);
@@ -129,11 +129,12 @@ impl Publisher {
         Ok(Loan::new(loan, self.cell.node.clone(), self.cell.topic.clone(), stream_handle))
     }
 
-    /// Publishes an array that lies elsewhere: one copy into the pool, whatever the number of subscribers.
+    /// Publishes an array in other memory: one copy into the pool, whatever the number of subscribers. Returns the message's handle.
     ///
-    /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta` it is described by itself, and `encoding`, `stamp`,
-    /// `frame_id` and `user` complete that; a sample that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
-    /// said; the call does not wait for it, and the array is kept until then, but must not be written before. Returns what names the message.
+    /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta`, the metadata comes from the array, completed by
+    /// `encoding`, `stamp`, `frame_id` and `user`; a forwarded sample keeps its metadata. An array on a GPU is copied in the order of `stream`
+    /// (default: the legacy default stream). The call does not wait for that copy: the array is kept until the copy is done, and you must not
+    /// write it before.
     #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, in Python.
     fn push(
@@ -153,7 +154,11 @@ impl Publisher {
         let source = Source::of(array, handle.unwrap_or(0))?;
         let mut described = match meta {
             Some(meta) if encoding.is_none() => meta::of_python(meta)?,
-            Some(_) => return Err(errors::metadata("an encoding was given beside metadata, which has one")),
+            Some(_) => {
+                return Err(errors::metadata(
+                    "an encoding was given beside metadata, which already has one; pass only one of them",
+                ));
+            }
             None if encoding.is_none() && array.is_instance_of::<Sample>() => array.cast::<Sample>()?.get().any_meta(),
             None => layout::like(publisher.kind(), array, &source.shape, encoding)?,
         };
@@ -168,19 +173,19 @@ impl Publisher {
         if source.is_cuda {
             if !is_one_run {
                 return Err(errors::metadata(&format!(
-                    "the array on the GPU, {}, does not lie there as the metadata describes: make it contiguous first",
+                    "the array on the GPU, {}, does not have the layout that the metadata describes: make it contiguous first",
                     source.shape.text()
                 )));
             }
             return self.push_on(py, &publisher, &described, source, handle.unwrap_or(0), stream);
         }
         if handle.is_some() {
-            return Err(errors::device("an array of the CPU has no stream: leave it out"));
+            return Err(errors::device("the array is in CPU memory, which has no streams: leave out the stream"));
         }
         let pushed = py.detach(|| match is_one_run {
             true => raw::with_bytes(source.address, bytes, |bytes| publisher.push(&described, bytes)),
             false => publisher.push_with(&described, |block| {
-                // `plan` was checked against the bytes that the metadata describes, which the block has.
+                // Cannot fail: `plan` was checked against the bytes that the metadata describes, which is the block's size.
                 let _ = raw::gather(&plan, source.address, block);
             }),
         });
@@ -214,7 +219,7 @@ impl Publisher {
         Ok(py.detach(|| publisher.subscriber_count()))
     }
 
-    /// Ends the publisher. What was published is read to its end.
+    /// Closes the publisher. Subscribers can still read what was published.
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }
@@ -243,7 +248,7 @@ impl Publisher {
 }
 
 impl Publisher {
-    /// One copy on the device, behind the work given to the stream so far.
+    /// Copies on the device, behind the work enqueued on the stream so far.
     fn push_on(
         &self,
         py: Python<'_>,
@@ -270,10 +275,10 @@ impl Publisher {
             stream.wait(&event, DEVICE_TIMEOUT).map_err(|error| errors::of_device(&error))?;
         }
         let part = raw::device_part(source.address, described.payload_bytes());
-        // One that is being captured will refuse, and its handle may be gone when that could be asked again.
+        // A capturing stream will refuse the copy. Check now: its handle may be invalid by the time of the next check.
         let takes_work = stream.check().is_ok();
         let pushed = py.detach(|| publisher.push_on(described, &part, &stream));
-        // Also after a failure: the copy may have been started.
+        // Even after an error, the copy may have been started.
         if takes_work {
             self.cell.sent().push((stream.record(), source.keep));
         }

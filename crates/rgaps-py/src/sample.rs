@@ -1,4 +1,4 @@
-//! Samples: messages that were taken.
+//! Samples: taken messages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,18 +15,18 @@ use crate::view::{Holder, View};
 use crate::{errors, meta, stream};
 
 struct State {
-    /// What the sample itself holds. Arrays of it hold the message by themselves.
+    /// The sample's own hold of the message. Arrays have holds of their own.
     message: Option<DynamicSample>,
     is_released: bool,
-    /// Whether `__cuda_array_interface__` was read: then those who use the address hold the sample, and nothing else.
+    /// Whether `__cuda_array_interface__` was read. Users of that address hold the sample object, and nothing else.
     is_exported: bool,
 }
 
-/// A message that is being read, in the memory where its publisher put it, or, from another host, the manager.
+/// A taken message, in the memory where its publisher wrote it or, from another host, where the manager did.
 ///
 /// `numpy.asarray(sample)`, `torch.from_dlpack(sample)` and `cupy.from_dlpack(sample)` are arrays of that memory. The message is released when the
-/// sample (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped for reading only: numpy
-/// refuses to write there. A library of before DLPack 1.0 does not know that, and a program that writes through it ends by SIGSEGV.
+/// sample (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped read-only, and numpy
+/// refuses to write there. A library older than DLPack 1.0 does not know that; writing through its array ends the program with SIGSEGV.
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Sample {
     state: Mutex<State>,
@@ -55,7 +55,7 @@ impl Sample {
             let state = self.lock();
             state.message.clone().filter(|_| !state.is_released)
         };
-        // The lock is released before an exception is made: that runs Python, which lets other threads run.
+        // Unlock before making an exception: that runs Python code, which may switch threads.
         match message {
             Some(message) => Ok(message),
             None => Err(errors::released(&format!(
@@ -87,19 +87,19 @@ impl Drop for Sample {
 
 #[pymethods]
 impl Sample {
-    /// The typed metadata. It stays after the sample's release.
+    /// The typed metadata. Valid after the sample's release.
     #[getter]
     fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         meta::to_python(py, self.meta)
     }
 
-    /// Where it came from, the path that it took and when it passed each stage. It stays after the sample's release.
+    /// Its origin, its route and its time at each stage. Valid after the sample's release.
     #[getter]
     fn info(&self) -> MessageInfo {
         self.info.clone()
     }
 
-    /// What names the message outside RGAPS. It stays after the sample's release.
+    /// The handle that names the message outside RGAPS. Valid after the sample's release.
     #[getter]
     fn handle(&self) -> MessageHandle {
         self.handle.into()
@@ -117,7 +117,7 @@ impl Sample {
         self.info.bytes
     }
 
-    /// "ready", or, for a sample that was taken on a stream, "pending" or "poisoned": whether its bytes are there.
+    /// Whether the bytes are there: "ready"; for a sample taken on a stream also "pending" or "poisoned".
     #[getter]
     fn status(&self) -> PyResult<&'static str> {
         Ok(match self.message()?.status() {
@@ -127,20 +127,20 @@ impl Sample {
         })
     }
 
-    /// What the payload is mapped from: ((device, inode) of the pool's memory, offset in it). The same for every subscriber of the host.
+    /// Where the payload is mapped from: ((device, inode) of the pool's memory, offset in it). Equal for all subscribers on the host.
     #[getter]
     fn mapped_from(&self) -> PyResult<((u64, u64), u64)> {
         Ok(self.message()?.mapped_from())
     }
 
-    /// Address of the payload: the device's, or on the CPU a pointer.
+    /// Address of the payload: a device address, or a CPU pointer.
     #[getter]
     fn address(&self) -> PyResult<u64> {
         let range = self.message()?.device_range();
         range.map(|range| range.address).map_err(|error| errors::of_take(&error))
     }
 
-    /// Whether the CPU reads the payload where it lies.
+    /// Whether the CPU reads the payload in place.
     #[getter]
     fn is_in_place(&self) -> PyResult<bool> {
         Ok(self.message()?.is_in_place())
@@ -174,7 +174,7 @@ impl Sample {
         })
     }
 
-    /// Lets the message go, as far as the sample holds it: at once, or behind the work given to `stream` so far. Arrays of it stay good.
+    /// Releases the sample's hold of the message: at once, or behind the work enqueued on `stream` so far. Its arrays stay valid.
     #[pyo3(signature = (stream = None))]
     fn release(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let on = match stream::handle(stream)? {
@@ -209,7 +209,7 @@ impl Sample {
         self.release(py, None)
     }
 
-    /// As of the array API, with DLPack 1.1. The array must not be written.
+    /// See the Python array API; DLPack 1.1. The array must not be written.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__(
         &self,
@@ -227,7 +227,7 @@ impl Sample {
         Ok(self.make_view(None)?.device())
     }
 
-    /// The payload as a numpy array, for reading: in place, or from a GPU a copy. A cloud's is of a structured type.
+    /// The payload as a read-only numpy array: in place, or a copy if it is on a GPU. A cloud has a structured dtype.
     #[pyo3(signature = (dtype = None, copy = None))]
     fn __array__<'py>(
         &self,
@@ -238,9 +238,9 @@ impl Sample {
         self.make_view(None)?.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone, and
-    /// then released behind the work of the stream that the sample was taken on, or of the default stream. That is not ordered with streams made as
-    /// non-blocking (CuPy's `Stream(non_blocking=True)`, all but the first of PyTorch's): who works on such one takes the sample on it.
+    /// Version 3. Absent if the payload is in host memory. Once this is read, the message is held until the object is gone, and then released
+    /// behind the work of the stream that the sample was taken on, or of the default stream. Non-blocking streams (CuPy's
+    /// `Stream(non_blocking=True)`, all but the first of PyTorch's) are not ordered with the default stream: to use one, take the sample on it.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = self.make_view(None)?.cuda_interface(py)?;

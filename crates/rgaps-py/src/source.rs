@@ -1,11 +1,11 @@
-//! Arrays that come in: of whatever library, by the protocol that it speaks.
+//! Arrays received from any library, through the protocol that it implements.
 //!
-//! | it has | and is on | then |
+//! | the object has | its memory is on | protocol used |
 //! |---|---|---|
 //! | `__dlpack__` | a GPU | DLPack, in the order of a stream |
-//! | a buffer | the CPU | the buffer: it knows structured types, byte orders and read-only arrays |
+//! | a buffer | the CPU | the buffer: it supports structured types, byte orders and read-only arrays |
 //! | `__dlpack__` | the CPU | DLPack |
-//! | `__cuda_array_interface__` | a GPU | that |
+//! | `__cuda_array_interface__` | a GPU | `__cuda_array_interface__` |
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -22,50 +22,50 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
 
-/// What its items are.
+/// The type of an array's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     /// Numbers.
     Of(DType),
-    /// Structures, or something else that only its library knows.
+    /// Structures, or another type that only the array's library understands.
     Opaque,
 }
 
-/// The shape of an array, wherever it lies.
+/// The shape of an array.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) element: Element,
     pub(crate) item_bytes: u64,
-    /// Items of each dimension.
+    /// Number of items in each dimension.
     pub(crate) shape: Vec<i64>,
-    /// Bytes from one to the next in each dimension.
+    /// Step in bytes in each dimension.
     pub(crate) strides: Vec<i64>,
-    /// Whether items have their high byte first.
+    /// Whether items are big-endian.
     pub(crate) is_bigendian: bool,
 }
 
-/// What keeps it where it is. A library may call Python to release it, so it is dropped without locks.
+/// Keeps an array's memory alive. Dropping it may call Python, so it is dropped without locks.
 pub(crate) enum Keep {
     Buffer(#[allow(dead_code)] Buffer),
     Tensor(#[allow(dead_code)] ForeignTensor),
     Object(#[allow(dead_code)] Py<PyAny>),
 }
 
-/// An array of another library's, kept where it is.
+/// An array of another library, with what keeps its memory alive.
 pub(crate) struct Source {
     pub(crate) shape: Shape,
     pub(crate) address: u64,
-    /// Whether it is a device's memory.
+    /// Whether it is in device memory.
     pub(crate) is_cuda: bool,
-    /// The device's number in this process, where it is known.
+    /// The device's number in this process, if known.
     pub(crate) ordinal: Option<i32>,
-    /// The stream whose work it is behind, where it named one.
+    /// The stream that produces the array, if it names one.
     pub(crate) stream: Option<u64>,
     pub(crate) keep: Keep,
 }
 
 impl Source {
-    /// An array; one on a GPU is read in the order of the stream of this handle, which is told to wait for its producer.
+    /// Reads an array. If it is on a GPU, the given stream is made to wait for the array's producer.
     pub(crate) fn of(object: &Bound<'_, PyAny>, stream: u64) -> PyResult<Self> {
         let py = object.py();
         if let Some(device) = object.getattr_opt(intern!(py, "__dlpack_device__"))? {
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// The shape of an array, which is released at once.
+    /// The shape of an array; releases the array at once.
     pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         Ok(Self::of(object, 0)?.shape)
     }
@@ -119,7 +119,7 @@ impl Source {
         let versioned = keywords.copy()?;
         versioned.set_item("max_version", (1, 1))?;
         let capsule = match method.call((), Some(&versioned)) {
-            // A library of before DLPack 1.0 does not know the keyword.
+            // A library older than DLPack 1.0 does not know the keyword.
             Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call((), Some(&keywords))?,
             other => other?,
         };
@@ -129,12 +129,12 @@ impl Source {
         let dtype = DType { code: described.dtype.code, bits: described.dtype.bits, lanes: described.dtype.lanes };
         let item_bytes = dtype.bytes();
         if item_bytes == 0 {
-            return Err(PyBufferError::new_err(format!("elements of {dtype} are no whole bytes")));
+            return Err(PyBufferError::new_err(format!("elements of {dtype} are not whole bytes")));
         }
         let strides = strides.into_iter().map(|stride| stride.saturating_mul(item_bytes as i64)).collect();
         let address = described.data as u64 + described.byte_offset;
         let is_cuda = !matches!(described.device, DLDevice { device_type: CPU | CUDA_HOST, .. });
-        // Managed memory is every device's.
+        // Managed memory belongs to no particular device.
         let ordinal = (described.device.device_type == CUDA).then_some(described.device.device_id);
         let shape = Shape { element: Element::Of(dtype), item_bytes, shape, strides, is_bigendian: false };
         Ok(Self { shape, address, is_cuda, ordinal, stream: None, keep: Keep::Tensor(tensor) })
@@ -182,7 +182,7 @@ impl Shape {
     }
 }
 
-/// A format of the module struct, as buffers have it.
+/// Parses a format of the struct module, as buffers have it.
 fn parse_format(format: &str, item_bytes: u64) -> (Element, bool) {
     let is_bigendian = format.starts_with('>') || format.starts_with('!');
     let code = match format.trim_start_matches(['@', '=', '<', '>', '!', '^']) {
@@ -199,7 +199,7 @@ fn parse_format(format: &str, item_bytes: u64) -> (Element, bool) {
     }
 }
 
-/// A type of the array interface, such as `<f4`, with the bytes of an item.
+/// Parses a type of the array interface, such as `<f4`; also returns the bytes of an item.
 fn parse_array_type(text: &str) -> Option<(Element, bool, u64)> {
     let mut letters = text.chars();
     let (order, letter) = (letters.next()?, letters.next()?);

@@ -1,4 +1,4 @@
-//! Streams, as Python programs name them: a number, or an object of torch, cupy or whoever keeps the protocol `__cuda_stream__`.
+//! Streams as Python programs pass them: a number, or an object of torch, cupy or any library that implements `__cuda_stream__`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use rgaps::device::{Backend, Stream};
 
 use crate::{errors, raw};
 
-/// The legacy default stream and that of the thread, as CUDA's runtime and DLPack number them.
+/// The legacy default stream and the per-thread default stream, as CUDA's runtime and DLPack number them.
 const LEGACY: i64 = 1;
 const PER_THREAD: i64 = 2;
 
-/// Reads a `stream` argument; `None` stays so. A bare 0 is refused, as by DLPack: it could mean either default stream.
+/// Reads a `stream` argument; None stays None. A bare 0 is refused, as in DLPack: it could mean either default stream.
 pub(crate) fn handle(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     let Some(stream) = stream else { return Ok(None) };
     if !stream.is_instance_of::<PyBool>()
@@ -22,10 +22,10 @@ pub(crate) fn handle(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>>
     {
         return match number {
             0 => Err(PyValueError::new_err(
-                "stream 0 could mean two streams: 1 is the legacy default stream, 2 that of the thread",
+                "stream 0 is ambiguous: use 1 for the legacy default stream, 2 for the per-thread default stream",
             )),
             1.. => Ok(Some(normal(number as u64))),
-            _ => Err(PyValueError::new_err(format!("{number} is no handle of a stream"))),
+            _ => Err(PyValueError::new_err(format!("{number} is not a stream handle"))),
         };
     }
     let found = if let Some(protocol) = stream.getattr_opt("__cuda_stream__")? {
@@ -41,28 +41,28 @@ pub(crate) fn handle(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>>
     found.map(|handle| Some(normal(handle))).ok_or_else(|| {
         let found = stream.get_type();
         PyTypeError::new_err(format!(
-            "a stream is a handle (int), a torch or cupy stream, or an object with __cuda_stream__, not {found}"
+            "a stream must be a handle (int), a torch or cupy stream, or an object with __cuda_stream__, not {found}"
         ))
     })
 }
 
-/// Both default streams become the legacy one (0 for the driver): it orders itself with that of every thread, and means the same on
-/// whichever thread an array dies.
+/// Maps both default streams to the legacy one (0 for the driver). It is ordered with the default stream of every thread, and is the same
+/// stream on whichever thread an array is freed.
 pub(crate) fn normal(handle: u64) -> u64 {
     if handle <= PER_THREAD as u64 { 0 } else { handle }
 }
 
-/// The handle as `__cuda_array_interface__` says it, where 0 is not allowed.
+/// The handle for `__cuda_array_interface__`, which does not allow 0.
 pub(crate) fn for_interface(handle: u64) -> u64 {
     if handle == 0 { LEGACY as u64 } else { handle }
 }
 
-/// Streams of other libraries that a node was given, with the objects that they were named by, so that these live as long as it.
+/// Streams of other libraries that a node was given. Keeps the objects that they were passed as, so that they live as long as the node.
 #[derive(Default)]
 pub(crate) struct Named(Mutex<HashMap<u64, Py<PyAny>>>);
 
 impl Named {
-    /// The stream of this handle; an error where the pools' device has none.
+    /// The stream of this handle; an error if the pools' device has no streams.
     pub(crate) fn borrow(
         &self,
         device: &dyn Backend,
@@ -79,7 +79,7 @@ impl Named {
                 let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 named.insert(handle, object.clone().unbind())
             };
-            // What it replaces may run code of Python's when it goes, and so goes without the lock.
+            // Dropping the replaced object may run Python code, so it happens without the lock.
             drop(before);
         }
         Ok(raw::borrow_stream(cuda, handle))

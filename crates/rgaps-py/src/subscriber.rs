@@ -1,4 +1,4 @@
-//! Subscribers. asyncio's part is python/rgaps/_aio.py.
+//! Subscribers. The asyncio part is python/rgaps/_aio.py.
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +15,14 @@ use crate::publisher::generic;
 use crate::sample::Sample;
 use crate::{errors, handle, meta, stream};
 
-/// How long a wait is deaf to Ctrl-C.
+/// How long a wait may delay Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
 
 pub(crate) struct SubscriberCell {
     subscriber: Mutex<Option<DynamicSubscriber>>,
     node: Arc<NodeCell>,
     topic: String,
-    /// What asyncio's tasks wait by; made when the first one does.
+    /// The object that asyncio's tasks wait on; made when the first task waits.
     waiters: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -37,7 +37,7 @@ impl SubscriberCell {
     }
 
     fn get(&self) -> PyResult<DynamicSubscriber> {
-        // The lock is released before an exception is made: that runs Python, which lets other threads run.
+        // Unlock before making an exception: that runs Python code, which may switch threads.
         let subscriber = self.lock().clone();
         subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
@@ -78,7 +78,7 @@ impl Subscriber {
             let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
             let found = py.detach(|| {
                 let found = subscriber.wait(left.min(SLICE));
-                // Perhaps the last one, if somebody closes it meanwhile.
+                // This may be the last reference, if another thread closes the subscriber meanwhile.
                 drop(subscriber);
                 found
             });
@@ -95,7 +95,7 @@ impl Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        // The manager is told, and is not waited for with the GIL held; without an interpreter the fields' own drops do.
+        // Closes without holding the GIL during the request to the manager. Without an interpreter, the fields' destructors do it.
         Python::try_attach(|py| self.cell.close(py));
     }
 }
@@ -104,17 +104,19 @@ impl Drop for Subscriber {
 fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         None => Ok(None),
-        Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err("a time-out is a number of seconds, or None")),
-        // More than there are is for ever.
+        Some(seconds) if seconds.is_nan() => {
+            Err(PyValueError::new_err("a time-out must be a number of seconds, or None"))
+        }
+        // A value out of range waits for ever.
         Some(seconds) => Ok(Some(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))),
     }
 }
 
 #[pymethods]
 impl Subscriber {
-    /// The next message if one is ready, else None.
+    /// Takes the next message if one is ready, else returns None.
     ///
-    /// With a stream, a message whose bytes a GPU has still to bring: later work of the stream waits for them, this call does not.
+    /// With a stream, the message's bytes may still be pending on the GPU: later work on the stream waits for them, this call does not.
     #[pyo3(signature = (stream = None))]
     fn take(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Sample>> {
         let subscriber = self.cell.get()?;
@@ -128,8 +130,8 @@ impl Subscriber {
         Ok(found.map(|message| self.cell.sample(message, handle)))
     }
 
-    /// Everything that can be taken now, oldest first. An error ends a batch; it is raised where nothing could be taken, and so by the next
-    /// call if it lasts, as TooManyHeldError does while the batch is held.
+    /// Takes all messages that are ready, oldest first. An error ends the batch. It is raised only if nothing could be taken, so a lasting error
+    /// is raised by the next call (TooManyHeldError is, while the batch is held).
     fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Sample>> {
         let mut samples = Vec::new();
         loop {
@@ -141,16 +143,16 @@ impl Subscriber {
         }
     }
 
-    /// The next message, or None if none came within `timeout` seconds; without a time-out it waits for ever. Other threads go on
-    /// meanwhile, and Ctrl-C ends it.
+    /// Waits for the next message. Returns None if none arrives within `timeout` seconds; without a time-out it waits for ever. It releases the
+    /// GIL meanwhile, and Ctrl-C interrupts it.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Sample>> {
         self.wait_for(py, seconds(timeout)?)
     }
 
-    /// The message that `handle` names, an rgaps.MessageHandle or its bytes: if this subscriber has it, or gets it within `timeout` seconds.
-    /// StaleError says why it can name none any more, HandleTimeoutError that none came. Messages before it stay as if they had not been
-    /// read, for takes by handle in another order, `take` and `wait`. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
+    /// Takes the message that `handle` (an rgaps.MessageHandle or its bytes) names, waiting up to `timeout` seconds for it to arrive. StaleError
+    /// says why the message can no longer be taken; HandleTimeoutError says that it did not arrive. Earlier messages remain unread for
+    /// `take`, `wait` and takes by handle in any order. It releases the GIL meanwhile, and Ctrl-C interrupts it. `stream` is as for `take`.
     #[pyo3(signature = (handle, timeout = 1.0, stream = None))]
     fn take_by_handle(
         &self,
@@ -171,7 +173,7 @@ impl Subscriber {
                 *interrupted.lock().unwrap_or_else(PoisonError::into_inner) = signals;
                 is_interrupted || self.closed()
             });
-            // Perhaps the last one, if somebody closes it meanwhile.
+            // This may be the last reference, if another thread closes the subscriber meanwhile.
             drop(subscriber);
             taken
         });
@@ -185,23 +187,23 @@ impl Subscriber {
         }
     }
 
-    /// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
-    /// is released and not kept aside. It counts as lost, but for what came before the first take by handle of that publisher.
+    /// Declares that takes by handle follow each publisher's order from now on. Taking a message then releases that publisher's earlier untaken
+    /// messages instead of keeping them. They count as lost, except those before the first take by handle from that publisher.
     fn expect_handles_in_order(&self, py: Python<'_>) -> PyResult<()> {
         let subscriber = self.cell.get()?;
         py.detach(|| subscriber.expect_handles_in_order());
         Ok(())
     }
 
-    /// The next message, in a coroutine of asyncio; None if none came within `timeout` seconds. Several tasks may wait on one subscriber,
-    /// each message is one's, and a task that is cancelled takes none along.
+    /// Awaits the next message (asyncio). Returns None if none arrives within `timeout` seconds. Several tasks may wait on one subscriber: each
+    /// message goes to one task, and a cancelled task takes none.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         seconds(timeout)?;
         slf.py().import("rgaps._aio")?.call_method1("next_message", (slf, timeout))
     }
 
-    /// What asyncio's tasks wait by. For the package's own use.
+    /// The object that asyncio's tasks wait on. Private to the package.
     #[getter]
     fn _waiters(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let (py, cell) = (slf.py(), &slf.get().cell);
@@ -211,7 +213,7 @@ impl Subscriber {
         }
         let made = py.import("rgaps._aio")?.call_method0("Waiters")?.unbind();
         let waiters = known().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
-        // Whoever closed it before now has not seen them, and there is nobody else to tell whoever waits.
+        // A close before this point did not see these waiters, so wake them here.
         if slf.get().closed() {
             waiters.call_method0(py, "close")?;
         }
@@ -219,8 +221,8 @@ impl Subscriber {
         Ok(waiters)
     }
 
-    /// A descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read it: `take` until it gives
-    /// None, which silences it.
+    /// A descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read from it: call `take` until it
+    /// returns None, which resets it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         let subscriber = self.cell.get()?;
         let found = py.detach(|| subscriber.descriptor().map(|descriptor| descriptor.as_raw_fd()));
@@ -252,7 +254,7 @@ impl Subscriber {
         self.cell.lock().is_none()
     }
 
-    /// Ends the subscriber. Samples that were taken stay as they are; whoever waits hears ClosedError, and loops end.
+    /// Closes the subscriber. Samples that were taken stay valid; waiting calls raise ClosedError, and loops end.
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }

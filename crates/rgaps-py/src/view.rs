@@ -1,8 +1,8 @@
-//! Arrays that go out: a payload, or a field of a cloud, by DLPack, by numpy's protocol and by that of CUDA.
+//! Arrays given to other libraries: a payload or a field of a cloud, through DLPack, numpy's protocol or CUDA's.
 //!
 //! ```text
 //!   Sample, Loan, field() ──▶ View ──__dlpack__──▶ capsule, which holds the message or the loan
-//!                                 ──__array__──▶ numpy array ──base──▶ Memory, which does
+//!                                 ──__array__──▶ numpy array ──base──▶ Memory, which holds them
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::meta::{array_type, cloud};
 use crate::node::NodeCell;
 use crate::{errors, layout, raw, stream};
 
-/// What keeps the memory of a view.
+/// The owner of a view's memory.
 #[derive(Clone)]
 pub(crate) enum Holder {
     Sample(DynamicSample),
@@ -30,7 +30,7 @@ pub(crate) enum Holder {
 
 /// A payload, or one field of the points of a cloud, as an array: for `numpy.asarray`, `torch.from_dlpack`, `cupy.from_dlpack`.
 ///
-/// It keeps the message held while it lives, and so does every array made of it.
+/// It and every array made of it hold the message.
 #[pyclass(frozen, module = "rgaps")]
 pub(crate) struct View {
     pub(crate) holder: Holder,
@@ -38,16 +38,16 @@ pub(crate) struct View {
     tensor: Tensor,
     is_bigendian: bool,
     range: DeviceRange,
-    /// The type of a point, where the whole of a cloud is looked at.
+    /// The structured type of a point, if the view is of a whole cloud.
     structured: Option<rgaps::types::PointCloud>,
     /// The stream that a sample was taken on.
     taken_on: Option<u64>,
-    /// Whether somebody was told the address on the GPU without saying on which stream he works.
+    /// Whether a consumer got the GPU address without naming the stream that it works on.
     is_exported: AtomicBool,
 }
 
 impl View {
-    /// Of a whole payload, or of one field.
+    /// Makes a view of a whole payload, or of one field.
     pub(crate) fn new(
         holder: Holder,
         node: Arc<NodeCell>,
@@ -85,7 +85,7 @@ impl View {
     fn descriptor(&self) -> PyResult<Descriptor> {
         if self.is_bigendian {
             return Err(PyBufferError::new_err(
-                "the elements have their high bytes first, which DLPack cannot say; numpy.asarray can",
+                "the elements are big-endian (high bytes first), which DLPack cannot express: use numpy.asarray",
             ));
         }
         Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))
@@ -95,7 +95,7 @@ impl View {
         self.range.device == DLDevice::CPU
     }
 
-    /// The arguments of `__dlpack__`, as the array API has them.
+    /// `__dlpack__`, with the arguments of the array API.
     pub(crate) fn dlpack(
         &self,
         py: Python<'_>,
@@ -120,7 +120,7 @@ impl View {
             }
             if wanted != cpu {
                 return Err(PyBufferError::new_err(
-                    "a copy on the device is not made here: take the array as it is and copy it, as by tensor.clone()",
+                    "__dlpack__ makes no copy on the device: take the array as it is and copy it, for example with tensor.clone()",
                 ));
             }
             return self.copied(py, is_versioned);
@@ -135,13 +135,13 @@ impl View {
         raw::capsule(py, tensor, is_versioned, 0)
     }
 
-    /// The stream of whoever gets the tensor, if there is one that must be told to wait.
+    /// The stream of the tensor's consumer, if there is one that must be made to wait.
     fn consumer(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stream>> {
         let number = stream.and_then(|stream| stream.extract::<i64>().ok());
         if self.is_on_cpu() {
             return match (stream.is_none(), number) {
                 (true, _) | (_, Some(-1)) => Ok(None),
-                _ => Err(PyValueError::new_err("memory of the CPU has no streams: stream must be None")),
+                _ => Err(PyValueError::new_err("CPU memory has no streams: stream must be None")),
             };
         }
         if number == Some(-1) {
@@ -154,7 +154,7 @@ impl View {
         self.node.borrow_stream(handle, stream.filter(|_| number.is_none())).map(Some)
     }
 
-    /// A copy for the CPU, which the consumer has for itself.
+    /// A CPU copy that the consumer owns.
     fn copied(&self, py: Python<'_>, is_versioned: bool) -> PyResult<Py<PyAny>> {
         let bytes = self.host_copy(py)?;
         let range = DeviceRange {
@@ -167,7 +167,7 @@ impl View {
         raw::capsule(py, described.manage(bytes), is_versioned, raw::IS_COPIED)
     }
 
-    /// Words, so that elements of any type are aligned.
+    /// Allocated as 16-byte words, so that elements of any type are aligned.
     fn host_copy(&self, py: Python<'_>) -> PyResult<Vec<u128>> {
         let count = usize::try_from(self.range.bytes.div_ceil(16)).unwrap_or(usize::MAX);
         match &self.holder {
@@ -183,11 +183,11 @@ impl View {
                     Ok(words)
                 })
                 .map_err(|error: rgaps::TakeError| errors::of_take(&error)),
-            Holder::Loan(_) => Err(PyBufferError::new_err("a loan is to be filled: a copy of it is of no use")),
+            Holder::Loan(_) => Err(PyBufferError::new_err("a loan cannot be copied out: it is still being filled")),
         }
     }
 
-    /// A numpy array of the memory, or of a copy for the CPU where that cannot reach it.
+    /// A numpy array of the memory, or of a CPU copy if the CPU cannot reach it.
     pub(crate) fn array<'py>(
         &self,
         py: Python<'py>,
@@ -219,14 +219,14 @@ impl View {
         let dtype = self.tensor.dtype();
         let Some(kind) = array_type(dtype, self.is_bigendian) else {
             return Err(PyBufferError::new_err(format!(
-                "numpy has no elements of type {dtype}: use torch.from_dlpack, or view(\"uint{}\")",
+                "numpy has no element type {dtype}: use torch.from_dlpack, or view(\"uint{}\")",
                 dtype.bytes() * 8
             )));
         };
         self.interpreted(py, &kind)
     }
 
-    /// The memory as an array whose elements have this type of the array interface.
+    /// The memory as an array with this element type of the array interface.
     fn interpreted<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyAny>> {
         let numpy = py.import("numpy")?;
         let element = self.tensor.dtype().bytes() as i64;
@@ -238,7 +238,7 @@ impl View {
                 (base.map_err(|error| errors::of_take(&error))?, Memory::of(self.holder.clone()))
             }
             Holder::Loan(cell) if self.is_on_cpu() => {
-                // The pool stays mapped after the loan has gone, as long as there is an array.
+                // The pool stays mapped after the loan is gone, as long as there is an array.
                 let pool = LoanCell::manage(
                     cell,
                     &Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))?,
@@ -246,7 +246,7 @@ impl View {
                 (self.range.address, Memory { interface: None, _keep: Keep::Pool { _pool: pool.into() } })
             }
             Holder::Loan(cell) => {
-                // Memory of the CPU's, copied into the block when the loan is published.
+                // CPU memory, copied into the block when the loan is published.
                 let keywords = PyDict::new(py);
                 keywords.set_item("buffer", cell.staging(py)?)?;
                 keywords.set_item("offset", self.tensor.byte_offset())?;
@@ -267,12 +267,12 @@ impl View {
     /// `__cuda_array_interface__`, version 3.
     pub(crate) fn cuda_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.is_on_cpu() {
-            return Err(PyAttributeError::new_err("__cuda_array_interface__: the payload is in memory of the host"));
+            return Err(PyAttributeError::new_err("__cuda_array_interface__: the payload is in host memory"));
         }
         let described = self.descriptor()?;
         let dtype = described.dtype();
         let kind = array_type(dtype, false).ok_or_else(|| {
-            PyAttributeError::new_err(format!("__cuda_array_interface__ has no word for {dtype}; DLPack has"))
+            PyAttributeError::new_err(format!("__cuda_array_interface__ cannot express {dtype}: use DLPack"))
         })?;
         let element = dtype.bytes() as i64;
         let interface = PyDict::new(py);
@@ -296,7 +296,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // Whoever used the address on the GPU may be at it still: that stream is behind his work, as the interface demands of him.
+        // A consumer of the exported address may still use it on the GPU. The interface requires it to order its work before that stream's.
         if let (Holder::Sample(message), true) = (&self.holder, *self.is_exported.get_mut()) {
             self.node.release_behind(message.clone(), self.taken_on);
         }
@@ -305,13 +305,13 @@ impl Drop for View {
 
 #[pymethods]
 impl View {
-    /// Elements of each dimension.
+    /// Number of elements in each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.tensor.shape())
     }
 
-    /// Elements (not bytes) from one to the next in each dimension.
+    /// Step in elements (not bytes) in each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.tensor.strides())
@@ -323,7 +323,7 @@ impl View {
         self.tensor.dtype().to_string()
     }
 
-    /// As of the array API, with DLPack 1.1.
+    /// See the Python array API; DLPack 1.1.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__(
         &self,
@@ -352,19 +352,19 @@ impl View {
         self.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host. The sample releases it as it does of its own.
+    /// Version 3. Absent if the payload is in host memory. The sample releases the message as it does for its own address.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.cuda_interface(py)
     }
 
-    /// The same elements as a numpy array of another type of the same size, such as "uint16" for bfloat16.
+    /// The same elements as a numpy array of another type of equal size, such as "uint16" for bfloat16.
     fn view<'py>(&self, py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let other = crate::meta::dtype_of(dtype)?;
         let own: DType = self.tensor.dtype();
         match array_type(other, false).filter(|_| other.bytes() == own.bytes()) {
             Some(kind) => self.interpreted(py, &kind),
-            None => Err(PyValueError::new_err(format!("{own} cannot be looked at as {other}: another size"))),
+            None => Err(PyValueError::new_err(format!("{own} cannot be viewed as {other}: their sizes differ"))),
         }
     }
 
@@ -373,20 +373,20 @@ impl View {
     }
 }
 
-/// Points as numpy's structures: bytes side by side become one item.
+/// Bytes as numpy structures, one for each point.
 fn as_structures<'py>(bytes: &Bound<'py, PyAny>, points: &rgaps::types::PointCloud) -> PyResult<Bound<'py, PyAny>> {
     let py = bytes.py();
     let dtype = py.import("numpy")?.call_method1("dtype", (cloud::structured(py, points)?,))?;
     bytes.call_method1("view", (dtype,))?.get_item((py.Ellipsis(), 0))
 }
 
-/// What memory needs to stay; held, and never looked at.
+/// Keeps memory alive; its content is never used.
 enum Keep {
     Sample { _message: Holder },
     Pool { _pool: Mutex<ManagedTensor> },
 }
 
-/// Memory that numpy arrays lie in: what their `base` is.
+/// The `base` of numpy arrays: the memory that they view.
 #[pyclass(frozen, module = "rgaps")]
 struct Memory {
     interface: Option<Py<PyDict>>,

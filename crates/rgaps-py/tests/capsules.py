@@ -86,7 +86,7 @@ USED = []
 
 
 class Unwilling:
-    """An array of a library of before DLPack 1.0, which knows only the first arguments of the protocol."""
+    """An array of a library older than DLPack 1.0, which knows only the first arguments of the protocol."""
 
     def __init__(self, array):
         self.array = array

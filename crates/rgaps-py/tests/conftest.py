@@ -1,4 +1,4 @@
-"""What the tests share: a manager of its own for each, and programs that do not outlive it."""
+"""Shared fixtures: each test gets its own manager, and its programs end with it."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-# Long enough for a machine that does other things; what takes longer hangs.
+# Long enough for a busy machine; a test that takes longer hangs.
 LONG = 60.0
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-# A shell has it ignored by what it starts in the background, and so would everything be that is started here.
+# A shell ignores SIGINT for background jobs, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,7 +29,7 @@ def users_of(folder):
             if any(os.readlink(file).startswith(folder) for file in (process / "fd").iterdir()):
                 yield int(process.name)
         except OSError:
-            continue  # It has gone, or is another user's.
+            continue  # The process has ended, or belongs to another user.
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def runtime_dir(monkeypatch):
 
 
 class Program:
-    """A Python program that is told things and says things, a line each."""
+    """A Python program that exchanges lines of text with the test."""
 
     def __init__(self, source, *arguments, **environment):
         command = [sys.executable, "-c", textwrap.dedent(source), *map(str, arguments)]
@@ -68,7 +68,7 @@ class Program:
         )
 
     def line(self):
-        """What it says next; its errors if it says nothing more."""
+        """The next line it prints; fails with its errors if it prints no more."""
         line = self.process.stdout.readline()
         assert line, f"it ended with {self.process.wait(LONG)}: {self.process.stderr.read()}"
         return line.rstrip("\n")
@@ -82,7 +82,7 @@ class Program:
         self.process.wait(LONG)
 
     def end(self):
-        """Waits for its end; what it still said."""
+        """Waits for its end; returns its remaining output."""
         said, errors = self.process.communicate(timeout=LONG)
         assert self.process.returncode == 0, f"{self.process.returncode}: {errors}"
         return said
@@ -90,7 +90,7 @@ class Program:
 
 @pytest.fixture
 def program():
-    """Starts programs, and ends those that are left."""
+    """Starts programs, and ends those that still run after the test."""
     started = []
 
     def start(source, *arguments, **environment):
@@ -106,7 +106,7 @@ def program():
 
 
 def pytest_runtest_logreport(report):
-    """What is skipped is named again at the end of `./dev test`."""
+    """Records skipped tests, so that `./dev test` names them again at its end."""
     names = os.environ.get("SKIPPED_TESTS_LIST")
     if report.skipped and names:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,4 +1,4 @@
-"""Arrays in and out, in one process: every kind, every protocol, and what is refused."""
+"""Arrays in and out within one process: every kind, every protocol, and every refusal."""
 
 import array
 import contextlib
@@ -53,7 +53,7 @@ def picture(height=48, width=64, channels=3, dtype=np.uint8):
         (rgaps.Bytes, np.arange(100, dtype=np.uint8)),
     ],
 )
-def test_what_is_pushed_is_taken_by_every_protocol(pair, kind, content):
+def test_a_pushed_array_is_taken_through_every_protocol(pair, kind, content):
     publisher, subscriber = pair(kind)
     handle = publisher.push(content, stamp=3 * SECOND, frame_id="here")
     sample = subscriber.wait(10)
@@ -62,7 +62,7 @@ def test_what_is_pushed_is_taken_by_every_protocol(pair, kind, content):
     assert (sample.info.sequence, sample.info.copies, sample.info.origin) == (1, 1, "pushed")
     for seen in (np.asarray(sample), np.from_dlpack(sample), np.asarray(sample.view)):
         assert seen.dtype == content.dtype and np.array_equal(seen, content)
-        # numpy gives an array without elements memory of its own.
+        # numpy allocates memory for an array without elements.
         if content.size:
             assert seen.ctypes.data == sample.address and not seen.flags.writeable
     assert sample.tobytes() == content.tobytes()
@@ -83,10 +83,10 @@ def test_a_loan_is_filled_in_place_and_read_in_place(pair):
     with pytest.raises(ValueError, match="read-only"):
         np.asarray(sample)[0, 0, 0] = 1
     with pytest.raises(ValueError, match="read-only"):
-        mine[0, 0, 0] = 1  # published: it is the subscribers' now
+        mine[0, 0, 0] = 1  # published, so it is read-only now
 
 
-def test_a_loan_is_given_back_by_an_exception_and_by_the_end_of_its_last_array(pair):
+def test_a_loan_is_freed_by_an_exception_or_when_its_last_array_is_gone(pair):
     publisher, subscriber = pair(rgaps.Bytes)
     with pytest.raises(RuntimeError), publisher.loan(rgaps.Bytes(100)):
         assert publisher.statistics.outstanding == 1 or publisher.statistics.used_bytes > 0
@@ -94,7 +94,7 @@ def test_a_loan_is_given_back_by_an_exception_and_by_the_end_of_its_last_array(p
     assert publisher.statistics.used_bytes == 0
     kept = np.asarray(publisher.loan(rgaps.Bytes(100)))
     gc.collect()
-    kept[:] = 7  # still this program's to write
+    kept[:] = 7  # not published, so still writable
     assert publisher.statistics.used_bytes > 0
     del kept
     assert publisher.statistics.used_bytes == 0
@@ -131,7 +131,7 @@ def test_anything_with_a_buffer_is_published(pair, content):
     assert subscriber.wait(10).tobytes() == b"some bytes"
 
 
-def test_arrays_in_pieces_are_published_in_order(pair):
+def test_strided_arrays_are_published_in_c_order(pair):
     publisher, subscriber = pair(rgaps.Tensor)
     whole = np.arange(5 * 6 * 7, dtype=np.int16).reshape(5, 6, 7)
     pieces = [whole[::2, 1:5, ::3], whole[::-1], whole.transpose(2, 0, 1), whole[:, :, 3], np.asfortranarray(whole[0])]
@@ -143,7 +143,7 @@ def test_arrays_in_pieces_are_published_in_order(pair):
         assert (sample.info.origin, sample.info.copies) == ("pushed", 1)
 
 
-def test_rows_are_laid_at_the_step_of_the_metadata(pair):
+def test_rows_are_placed_at_the_step_of_the_metadata(pair):
     publisher, subscriber = pair(rgaps.Image)
     content = picture(4, 5)
     publisher.push(content, rgaps.Image(5, 4, "bgr8", step=32))
@@ -152,7 +152,7 @@ def test_rows_are_laid_at_the_step_of_the_metadata(pair):
     assert np.asarray(sample).strides == (32, 3, 1) and sample.meta.encoding == "bgr8"
 
 
-def test_encodings_follow_the_array_unless_said(pair):
+def test_the_encoding_follows_the_array_unless_given(pair):
     publisher, subscriber = pair(rgaps.Image)
     expected = {(1, "u1"): "mono8", (2, "u1"): "8UC2", (3, "u1"): "rgb8", (4, "u1"): "rgba8", (1, "u2"): "mono16"}
     expected |= {(3, "f4"): "32FC3", (1, "f8"): "64FC1", (1, "i4"): "32SC1", (2, "i2"): "16SC2", (4, "i1"): "8SC4"}
@@ -168,7 +168,7 @@ def test_encodings_follow_the_array_unless_said(pair):
     assert subscriber.wait(10).meta.encoding == "yuyv"
 
 
-def test_clouds_are_structures_and_their_fields_arrays(pair):
+def test_a_cloud_is_a_structured_array_and_its_fields_are_arrays(pair):
     publisher, subscriber = pair(rgaps.PointCloud)
     layout = {"names": ["x", "y", "z", "ring"], "formats": ["<f4", "<f4", "<f4", "<u2"]}
     points = np.zeros(10, np.dtype(layout | {"offsets": [0, 4, 8, 16], "itemsize": 20}))
@@ -193,7 +193,7 @@ def test_clouds_are_structures_and_their_fields_arrays(pair):
     assert np.asarray(subscriber.wait(10)).tolist() == [(5, 6)] * 3
 
 
-def test_high_bytes_first_are_said_where_they_can_be(pair, node):
+def test_big_endian_arrays_are_given_out_where_the_protocol_allows_it(pair, node):
     publisher, subscriber = pair(rgaps.Image)
     content = picture(channels=1, dtype=">u2")[:, :, 0]
     publisher.push(content)
@@ -207,7 +207,7 @@ def test_high_bytes_first_are_said_where_they_can_be(pair, node):
         tensors.push(np.zeros(3, ">f4"))
 
 
-def test_types_that_numpy_lacks_go_by_dlpack(pair):
+def test_types_that_numpy_lacks_are_given_out_by_dlpack(pair):
     publisher, subscriber = pair(rgaps.Tensor)
     with publisher.loan(rgaps.Tensor((4,), "bfloat16")) as loan:
         loan.view.view("uint16")[:] = [1, 2, 3, 4]
@@ -323,7 +323,7 @@ def test_arrays_that_do_not_fit_are_refused_with_both_shapes(pair, node):
         publisher.loan(rgaps.Bytes(3))
     with pytest.raises(TypeError, match="is no array"):
         publisher.push(object())
-    with pytest.raises(TypeError, match="metadata is an rgaps.Image"):
+    with pytest.raises(TypeError, match="metadata must be an rgaps.Image"):
         publisher.loan(None)
     with pytest.raises(rgaps.MetadataError, match="4 B"):
         node.publisher("bytes", rgaps.Bytes).push(b"four", rgaps.Bytes(5))
@@ -338,7 +338,7 @@ def test_arrays_that_do_not_fit_are_refused_with_both_shapes(pair, node):
     assert subscriber.take() is None and publisher.statistics.used_bytes == 0
 
 
-def test_metadata_are_values(node):
+def test_metadata_objects_are_immutable_values(node):
     image = rgaps.Image(4, 2, stamp=7, frame_id="a", user=b"mine")
     assert image == rgaps.Image(4, 2, "rgb8", stamp=7, frame_id="a", user=b"mine")
     assert image != image.replace(stamp=8) and image.replace(stamp=8).frame_id == "a"
@@ -373,7 +373,7 @@ def test_metadata_are_values(node):
         rgaps.Image(4, 2, user=b"x" * 33)
 
 
-def test_what_is_closed_says_so(node):
+def test_using_a_closed_object_is_an_error(node):
     publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
     node.close()
     node.close()
@@ -490,12 +490,12 @@ def test_samples_and_publishers_are_used_from_any_thread(pair):
     assert not errors and sorted(seen) == list(range(8)) and subscriber.statistics.held == 0
 
 
-def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
+def test_many_threads_may_use_and_close_everything_at_once(node):
     publisher = node.publisher("t", rgaps.Bytes, exhaustion="drop_oldest", pool_bytes=1 << 20)
     shared, errors, start = [], [], threading.Barrier(6)
 
-    # Another thread may be faster at any step: ReleasedError and ClosedError are ValueErrors, and so is what numpy says of an array that is
-    # for reading now.
+    # Another thread may come first at any step. ReleasedError and ClosedError are ValueErrors, and numpy also raises ValueError for writing a
+    # read-only array.
     def publish():
         for number in range(150):
             with contextlib.suppress(ValueError), publisher.loan(rgaps.Bytes(100)) as loan:

@@ -1,4 +1,4 @@
-"""On a GPU, or what programs take for one: the stand-in for libcuda, whose memory faults when the CPU touches it and whose streams can be held.
+"""On a GPU, or on the stand-in for libcuda: its device memory faults when the CPU touches it, and its streams can be held.
 
 STANDIN_CUDA is the path of its library; `./dev test-python` builds it.
 """
@@ -96,7 +96,7 @@ def test_capsules_and_the_cuda_interface_name_the_device_and_its_memory(on_stand
         interface = sample.__cuda_array_interface__
         assert interface == {"version": 3, "shape": (2, 3, 4), "typestr": "<f4", "data": (sample.address, True),
                              "strides": (48, 16, 4), "stream": None}
-        # Who has read the address holds the object, and that the message.
+        # Reading the address makes the object hold the message until the object is gone.
         sample.release()
         assert sample.released and publisher.statistics.outstanding == 1
         del sample
@@ -155,7 +155,7 @@ def test_a_consumer_waits_for_the_bytes_and_releases_behind_its_work_on_its_stre
         mine, other = stream(), stream()
         hold()
         out.push(source, stream=mine)
-        # The bytes are not there: neither for the CPU, nor before the stream goes on.
+        # The bytes are not written yet: the CPU cannot take the message, a stream can.
         assert seen.take() is None
         sample = seen.take(stream=mine)
         assert sample.status == "pending"
@@ -167,7 +167,7 @@ def test_a_consumer_waits_for_the_bytes_and_releases_behind_its_work_on_its_stre
         again.close()
         sample.release()
         consumer.close()
-        # Released by the CPU, and not yet by the streams.
+        # Released by the CPU, but not yet by the streams.
         assert out.statistics.outstanding == 1
         go()
         until(lambda: out.statistics.outstanding == 0)
@@ -176,14 +176,14 @@ def test_a_consumer_waits_for_the_bytes_and_releases_behind_its_work_on_its_stre
     """)
 
 
-def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standin):
+def test_a_pushed_array_lives_until_its_stream_has_copied_it(on_standin):
     on_standin("""
         publisher.push(content)
         source = subscriber.wait(60)
         out, seen = node.publisher("out", rgaps.Tensor), node.subscriber("out", rgaps.Tensor)
         mine = stream()
         class Interface:
-            # An array of a library that knows nothing but the interface.
+            # An array that has only the CUDA array interface.
             def __init__(self, sample):
                 self.sample = sample
                 self.__cuda_array_interface__ = dict(sample.__cuda_array_interface__, stream=mine)
@@ -198,7 +198,7 @@ def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standi
             sample = seen.wait(60)
             assert np.array_equal(np.asarray(sample), content) and sample.info.origin == "pushed"
             del sample
-            # Its copy is over: the next look at the publisher releases it.
+            # Its copy is over, so the next look at the publisher releases it.
             until(lambda: out.statistics and publisher.statistics.outstanding == 0)
             publisher.push(content)
             source = subscriber.wait(60)
@@ -210,7 +210,7 @@ def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standi
     """)
 
 
-def test_a_loan_that_arrays_on_the_gpu_were_made_of_is_published_behind_their_streams(on_standin):
+def test_a_loan_is_published_behind_the_streams_of_its_gpu_arrays(on_standin):
     on_standin("""
         mine = stream()
         loan = publisher.loan(rgaps.Tensor.like(content))
@@ -219,7 +219,7 @@ def test_a_loan_that_arrays_on_the_gpu_were_made_of_is_published_behind_their_st
         hold()
         consumer.close()
         loan.publish()
-        assert subscriber.take() is None  # the stream's work may fill it still
+        assert subscriber.take() is None  # the stream may still write the block
         go()
         assert subscriber.wait(60).nbytes == content.nbytes
         with publisher.loan(rgaps.Tensor.like(content), stream=mine) as loan:

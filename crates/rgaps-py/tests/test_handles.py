@@ -1,4 +1,4 @@
-"""Handles: what names a message outside RGAPS, and taking it."""
+"""Handles: naming a message outside RGAPS, and taking it by its handle."""
 
 import os
 import pickle
@@ -26,13 +26,13 @@ def pair(node):
 
 
 def changed(handle, place, value):
-    """The handle with other bytes at a place."""
+    """The handle with other bytes at an offset."""
     whole = bytearray(bytes(handle))
     whole[place : place + len(value)] = value
     return bytes(whole)
 
 
-def test_a_handle_is_its_bytes_and_names_the_message_that_is_taken(pair):
+def test_a_handle_round_trips_as_bytes_and_its_message_is_taken(pair):
     publisher, subscriber = pair
     handles = [publisher.push(bytes([number] * 4)) for number in range(3)]
     for number in (1, 0, 2):
@@ -50,7 +50,7 @@ def test_a_handle_is_its_bytes_and_names_the_message_that_is_taken(pair):
     assert subscriber.statistics.lost == 0
 
 
-def test_who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(pair):
+def test_at_the_hold_limit_releasing_one_message_allows_the_next_take(pair):
     publisher, subscriber = pair
     held = []
     with pytest.raises(rgaps.TooManyHeldError, match="drop some before the next take") as refused:
@@ -62,7 +62,7 @@ def test_who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(p
     assert subscriber.take().info.sequence == len(held) + 2, "it was not lost"
 
 
-def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_numbers(pair):
+def test_a_handle_of_a_freed_message_is_refused_at_once_with_its_numbers(pair):
     publisher, subscriber = pair
     handle = publisher.push(b"some")
     subscriber.take_by_handle(handle).release()
@@ -89,7 +89,7 @@ def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_number
     assert isinstance(gone.value, rgaps.TakeError) and pickle.loads(pickle.dumps(gone.value)).sequence == 1
 
 
-def test_a_handle_of_before_the_subscriber_is_early_and_what_comes_before_the_first_is_released(node):
+def test_a_handle_from_before_the_subscriber_is_early_and_earlier_messages_released(node):
     publisher = node.publisher("topic", rgaps.Bytes)
     before = publisher.push(b"before")
     subscriber = node.subscriber("topic", rgaps.Bytes)
@@ -104,7 +104,7 @@ def test_a_handle_of_before_the_subscriber_is_early_and_what_comes_before_the_fi
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(b"short", rgaps.MetadataError), ("text", TypeError), (88, TypeError)])
-def test_what_is_no_handle_is_no_handle(pair, wrong, error):
+def test_bytes_that_are_no_handle_are_refused(pair, wrong, error):
     with pytest.raises(error, match="handle"):
         pair[1].take_by_handle(wrong)
     with pytest.raises(error, match="handle"):
@@ -112,11 +112,11 @@ def test_what_is_no_handle_is_no_handle(pair, wrong, error):
 
 
 def of_another_host(handle):
-    """One that may still come, as far as anybody can tell."""
+    """A handle whose message may still arrive, as far as this host knows."""
     return changed(handle, 0, b"elsewhere")
 
 
-def test_a_take_by_handle_of_what_does_not_come_ends_with_its_time(pair):
+def test_a_take_by_handle_times_out_if_the_message_does_not_arrive(pair):
     publisher, subscriber = pair
     handle = of_another_host(publisher.push(b"some"))
     with pytest.raises(rgaps.HandleTimeoutError, match="has not come within 30 ms") as late:
@@ -126,7 +126,7 @@ def test_a_take_by_handle_of_what_does_not_come_ends_with_its_time(pair):
     assert subscriber.take().tobytes() == b"some", "what was passed by is there"
 
 
-def test_a_take_by_handle_lets_other_threads_go_on_and_ends_when_the_subscriber_is_closed(pair):
+def test_a_take_by_handle_lets_other_threads_run_and_ends_at_close(pair):
     publisher, subscriber = pair
     handle = of_another_host(publisher.push(b"some"))
     closer = threading.Thread(target=subscriber.close)
@@ -168,7 +168,7 @@ def test_ctrl_c_ends_a_take_by_handle(program):
     ],
     ids=lambda meta: type(meta).__name__,
 )
-def test_metadata_is_its_bytes(meta):
+def test_metadata_round_trips_as_bytes(meta):
     assert type(meta).decode(meta.encode()) == meta
     with pytest.raises(rgaps.MetadataError):
         type(meta).decode(meta.encode()[:-1])

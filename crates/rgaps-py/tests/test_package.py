@@ -1,4 +1,4 @@
-"""The package itself: what it brings along, what it says of its types, and its examples."""
+"""The package itself: its contents, its type stubs and docstrings, and its examples."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ CLASSES = {node.name: node for node in STUBS.body if isinstance(node, ast.ClassD
 
 
 def stub_members(name):
-    """Methods and properties by their stubs, with those of base classes."""
+    """Methods and properties in the stubs, including base classes."""
     found = {}
     for base in CLASSES[name].bases:
         if isinstance(base, ast.Name) and base.id in CLASSES:
@@ -66,13 +66,13 @@ def test_stubs_and_package_have_the_same_parameters():
     assert count > 30
 
 
-def test_everything_public_says_what_it_is():
+def test_everything_public_has_a_docstring():
     for name in rgaps.__all__:
         kind = getattr(rgaps, name)
         assert (kind.__doc__ or "").strip(), name
         assert name.endswith("Error") or kind.__module__.startswith("rgaps"), name
         for member in (member for member in vars(kind) if not member.startswith("_")):
-            # Fields of a dataclass and of an exception have their text beside them in the source.
+            # Fields of dataclasses and exceptions are documented in the source, not in __doc__.
             if callable(getattr(kind, member)) or type(inspect.getattr_static(kind, member)).__name__ == "getset_descriptor":
                 assert (inspect.getattr_static(kind, member).__doc__ or "").strip(), f"{name}.{member}"
 
@@ -97,7 +97,7 @@ def test_the_exchange_carries_every_kind_unharmed(kind):
     assert said_by(giver) == f"published 5 {kind} messages\n"
 
 
-def test_an_exchange_of_something_else_is_refused():
+def test_the_exchange_refuses_wrong_arguments_and_wrong_bytes():
     process = example("exchange/exchange.py", "sub", "sound", "exchange", 5)
     assert "usage: exchange.py pub|sub bytes|image|point_cloud|tensor TOPIC COUNT" in process.communicate(timeout=LONG)[1]
     assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""Between processes: one copy for all, waiting in every way, and deaths that harm nobody else."""
+"""Between processes: one copy for all, every way to wait, and deaths that harm no other process."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_wait(program):
 
 
 def test_other_threads_go_on_while_one_waits(program):
-    # The other thread ends the wait; with the GIL held it never could.
+    # The other thread ends the wait; it could not if the wait held the GIL.
     waiter = program("""
         import threading, rgaps
         node = rgaps.Node("threads")
@@ -164,7 +164,7 @@ def test_closing_ends_the_waits_of_other_threads_and_tasks(program):
     """).end()
 
 
-def test_tasks_share_a_subscriber_and_a_cancelled_one_takes_nothing_along(program):
+def test_tasks_share_a_subscriber_and_a_cancelled_task_takes_no_message(program):
     program("""
         import asyncio, rgaps
         node = rgaps.Node("tasks")
@@ -223,7 +223,7 @@ def test_a_loop_that_cannot_watch_descriptors_is_named(program):
     """).end()
 
 
-def test_a_forked_child_hears_that_it_must_make_a_node(program):
+def test_a_forked_child_is_told_to_make_a_node(program):
     said = program("""
         import os, sys
         import numpy as np, rgaps
@@ -257,7 +257,7 @@ def test_a_forked_child_hears_that_it_must_make_a_node(program):
     assert said == ""
 
 
-def test_who_was_cut_off_from_a_topic_hears_so_at_the_next_call(program, runtime_dir):
+def test_a_client_cut_off_from_a_topic_gets_an_error_at_the_next_call(program, runtime_dir):
     client = program("""
         import sys
         import rgaps
@@ -278,7 +278,7 @@ def test_who_was_cut_off_from_a_topic_hears_so_at_the_next_call(program, runtime
     for process in users_of(runtime_dir):
         if process != client.process.pid:
             os.kill(process, signal.SIGKILL)
-    # Without notes the next manager cannot know of the topic, and makes it anew.
+    # Without notes the next manager does not know the topic, and makes a new one.
     for note in Path(runtime_dir).glob("topic-*"):
         note.unlink()
     with rgaps.Node("next") as node, node.publisher("t", rgaps.Bytes):
@@ -337,13 +337,13 @@ def test_the_interpreter_ends_in_order_with_everything_held(program, way):
         holder.tell()
         said, errors = holder.process.communicate(timeout=LONG)
         assert (holder.process.returncode, said, errors) == (1 if way == "exception" else 0, "", "")
-        # The manager has seen it leave: what it held is free, and its topic has no publisher.
+        # The manager has seen the process leave: its holds are released, and its topic has no publisher.
         until(lambda: publisher.statistics.outstanding == 0)
         until(lambda: all(topic.publishers == 0 for topic in node.topics() if topic.name == "/own"))
 
 
 def until(is_so):
-    """Until it is so; pytest's time-out ends a wait for ever."""
+    """Waits until the condition holds; pytest's time-out ends a wait that never does."""
     while not is_so():
         os.sched_yield()
 
@@ -415,7 +415,7 @@ def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victi
             for _ in range(chance.randrange(3000)):
                 pass
             dying.kill()
-            # More than the pool has: what the dead one held is free again.
+            # More bytes than the pool has: the dead process's holds must be released.
             for _ in range(60):
                 stamp += 1
                 publisher.push(b"M" * 30_000, stamp=stamp)
@@ -429,7 +429,7 @@ def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victi
 
 
 def test_other_threads_run_during_every_copy(program):
-    # Python itself would not switch threads for an hour: another thread runs only while somebody has released the GIL.
+    # Python itself would not switch threads for an hour, so another thread runs only if a copy releases the GIL.
     program("""
         import sys, threading
         import numpy as np, rgaps

@@ -1,4 +1,4 @@
-"""Descriptors of rgaps_msgs, without ROS. tests/ros has the tests of nodes."""
+"""Descriptors of rgaps_msgs, without ROS. tests/ros tests nodes."""
 
 import importlib.util
 import re
@@ -13,7 +13,7 @@ MESSAGES = {rgaps.Image: "GpuImage", rgaps.PointCloud: "GpuPointCloud", rgaps.Te
 
 
 def content(kind):
-    """What a topic of this kind is given."""
+    """An array to push on a topic of this kind."""
     points = np.zeros(5, dtype=[("x", "<f4"), ("intensity", "<u2")])
     return {rgaps.Image: np.ones((2, 3, 3), np.uint8), rgaps.PointCloud: points, rgaps.Tensor: np.ones((2, 3), np.int16)}[kind]
 
@@ -38,11 +38,11 @@ def test_a_descriptor_is_the_bytes_that_rosidl_lays_out(kind):
     assert int.from_bytes(field("stamp_sec"), "little") == 1 and int.from_bytes(field("stamp_nanosec"), "little") == 500_000_000
     body = _descriptor.body(serialized, kind)
     assert (_descriptor.handle_of(body), _descriptor.meta_of(body, kind)) == (handle, meta)
-    # Some middlewares fill a message up behind its end.
+    # Some middleware pads a message at its end.
     assert _descriptor.body(serialized + bytes(4), kind) == body
 
 
-def test_what_is_in_another_order_or_too_short_is_left_to_the_middleware():
+def test_messages_of_another_byte_order_or_too_short_are_left_to_the_middleware():
     serialized = _descriptor.HEADER + bytes(216)
     assert _descriptor.body(b"\x00\x00" + serialized[2:], rgaps.Image) is None
     assert _descriptor.body(serialized[:-1], rgaps.Image) is None

@@ -1,4 +1,4 @@
-//! Samples of r2r nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+//! Samples of r2r nodes for tests/ros/clients: publishes images whose content follows from their number, or checks them.
 //!
 //!     samples_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //!     samples_r2r subscribe TOPIC COUNT
@@ -62,7 +62,7 @@ fn publish(
         loan.publish()?;
     }
     println!("published {count}");
-    // What it has is read to its end: whoever is told says when.
+    // Subscribers read to the end; the caller says when to exit.
     let (ended, is_ended) = channel();
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_line(&mut String::new());

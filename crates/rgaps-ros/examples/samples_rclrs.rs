@@ -1,4 +1,4 @@
-//! Samples of rclrs nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+//! Samples of rclrs nodes for tests/ros/clients: publishes images whose content follows from their number, or checks them.
 //!
 //!     samples_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //!     samples_rclrs subscribe TOPIC COUNT
@@ -34,7 +34,7 @@ fn main() -> Result<(), Failed> {
             let (node, topic, count) = (node.clone(), topic.to_owned(), count.parse()?);
             let (subscription, told) = subscription(&node, &topic, count, false)?;
             let publisher = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
-            // A second one on the topic, which shares its parameters.
+            // A second publisher on the topic, which shares the parameters.
             let second = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
             let publishing = std::thread::spawn(move || publish_all(&publisher, count, 1, 1));
             drop(second);
@@ -61,7 +61,7 @@ fn publish(
     let commands = executor.commands().clone();
     let publishing = std::thread::spawn(move || {
         let published = publish_all(&publisher, count, subscriptions, core_subscribers);
-        // What it has is read to its end: whoever is told says when.
+        // Subscribers read to the end; the caller says when to exit.
         let _ = std::io::stdin().read_line(&mut String::new());
         commands.halt_spinning();
         published
@@ -99,7 +99,7 @@ fn subscription(node: &Node, topic: &str, count: usize, joins: bool) -> Result<(
     let subscription = Subscription::<Image>::new(node, topic.keep_last(DEPTH), move |sample| {
         let mut checked = in_callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if checked.samples == count {
-            return; // A stream goes on.
+            return; // The stream goes on after the last sample that is checked.
         }
         checked.check(&sample);
         if checked.samples == count {

@@ -1,6 +1,7 @@
-//! What publishers and subscriptions of every client are made of: the core's part, and what becomes of a descriptor.
+//! The common part of publishers and subscriptions for every client: the core's half, and how descriptors are handled.
 //!
-//! Bounds      A refusal is told once for each publisher and reason, of the 64 last ones; all are counted. A take by handle waits at most its time-out.
+//! Bounds      A refusal is logged once for each publisher and reason, among the last 64; all are counted. A take by handle waits at most its
+//!             time-out.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -21,34 +22,36 @@ use crate::descriptor::{Descriptor, RosKind};
 use crate::parameters::{self, Parameters};
 use crate::profile::Profile;
 
-/// Refusals remembered.
+/// How many refusals are remembered.
 const TOLD_MAX: usize = 64;
 
 /// The ROS half of a publisher.
 pub trait Descriptors<T: RosKind> {
-    /// Sends a descriptor.
+    /// Publishes a descriptor.
     fn send(&self, message: &T::Message) -> Result<(), Error>;
 
-    /// The node's time, for what has no stamp.
+    /// The node's time, for messages without a stamp.
     fn now(&self) -> Option<Stamp>;
 }
 
-/// Publishes in the core, and then the descriptor, in one order whatever thread publishes: a push that waits for space keeps others from it meanwhile.
+/// Publishes in the core, then publishes the descriptor. Both have the same order in all threads, so a push that waits for space blocks other
+/// threads.
 #[derive(Debug)]
 pub struct Publisher<T: RosKind, D> {
     core: rgaps::Publisher<T>,
     descriptors: D,
-    /// Held from a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken.
+    /// Held from publishing a message until its descriptor is published: if another descriptor overtook it, a subscriber that takes by handle in
+    /// order would already have released the message.
     turn: Mutex<()>,
 }
 
 impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
-    /// On the topic of this fully qualified name, after remapping; `Profile::publisher_qos` says what is offered.
+    /// Makes a publisher on this fully qualified topic, after remapping. `Profile::publisher_qos` gives the offered QoS.
     pub fn of(node: &Node, topic: &str, offered: PublisherQos, descriptors: D) -> Result<Self, Error> {
         Ok(Self { core: node.publisher_with(topic, offered)?, descriptors, turn: Mutex::default() })
     }
 
-    /// A block of the pool for the bytes that `meta` describes, to be filled in place.
+    /// Loans a block of the pool for the bytes that `meta` describes, to fill in place.
     pub fn loan(&self, meta: T) -> Result<Loan<'_, T, D>, PublishError> {
         Ok(Loan { loan: self.core.loan(self.stamped(meta))?, publisher: self })
     }
@@ -101,7 +104,7 @@ impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
     }
 }
 
-/// A block to be filled in place; publishing it sends the descriptor too.
+/// A block to fill in place; publishing it publishes the descriptor too.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct Loan<'a, T: RosKind, D> {
@@ -118,7 +121,7 @@ impl<T: RosKind, D: Descriptors<T>> Loan<'_, T, D> {
         self.publisher.describe(handle, &meta)
     }
 
-    /// As `publish`, behind the work of `stream`. The descriptor goes at once: who takes the message by its handle waits for its bytes.
+    /// Like `publish`, behind the work of `stream`. The descriptor is published at once; a subscriber that takes the message waits for its bytes.
     pub fn publish_on(self, stream: &Stream) -> Result<Handle, Error> {
         let meta = self.loan.meta().clone();
         let _turn = self.publisher.turn();
@@ -141,7 +144,7 @@ impl<T: RosKind, D> DerefMut for Loan<'_, T, D> {
     }
 }
 
-/// The core's half of a subscription: a core subscriber, and the descriptors whose payloads it takes.
+/// The core's half of a subscription: a core subscriber, which takes the payloads of descriptors.
 #[derive(Debug)]
 pub struct Payloads<T: RosKind> {
     subscriber: Subscriber<T>,
@@ -152,8 +155,8 @@ pub struct Payloads<T: RosKind> {
 }
 
 impl<T: RosKind> Payloads<T> {
-    /// On the topic of this fully qualified name, after remapping. To be made before the ROS half, so that whatever that brings is published then, or
-    /// is early; and descriptors are to be taken in the order in which they come.
+    /// Makes it on this fully qualified topic, after remapping. Make it before the ROS half, so that each descriptor names a message that it gets, or
+    /// one that is early. Take descriptors in the order in which they arrive.
     pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
         let found = parameters::subscription(topic, of)?;
         let subscriber = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
@@ -162,8 +165,8 @@ impl<T: RosKind> Payloads<T> {
         Ok(Self { subscriber, timeout: found.payload_timeout, refused, early, told })
     }
 
-    /// The sample that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
-    /// published before this subscriber is counted apart, and nothing to tell.
+    /// Takes the sample that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. A message
+    /// published before this subscriber existed is only counted, as early.
     pub fn take(&self, message: &T::Message, tell: impl FnOnce(&TakeByHandleError)) -> Option<Sample<T>> {
         let handle = message.handle();
         match self.subscriber.take_by_handle(&handle, self.timeout) {
@@ -182,12 +185,12 @@ impl<T: RosKind> Payloads<T> {
         }
     }
 
-    /// Descriptors whose sample could not be had.
+    /// Descriptors whose sample could not be taken.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Descriptors of messages that were published before this subscriber.
+    /// Descriptors of messages published before this subscriber existed.
     pub fn early(&self) -> u64 {
         self.early.load(Ordering::Relaxed)
     }
@@ -219,8 +222,8 @@ impl<T: RosKind> Payloads<T> {
     }
 }
 
-/// The core's node for nodes of a ROS domain, on the device that their parameter names: one a process, and a forked child's own. `None` is the
-/// domain of ROS_DOMAIN_ID.
+/// The core's node for nodes of a ROS domain, on the device that their parameter names. A process has one, and a forked child its own. `None` means
+/// the domain of ROS_DOMAIN_ID.
 pub fn node_of(domain: Option<u32>, of: &mut dyn Parameters) -> Result<Node, Error> {
     type Known = HashMap<(u32, Option<u32>, Choice), Node>;
     let device = parameters::device(of)?;

@@ -1,12 +1,12 @@
-//! Descriptors: the messages of rgaps_msgs as bytes, a handle and the core's metadata behind it.
+//! Descriptors: the messages of rgaps_msgs as bytes, a handle followed by the core's metadata.
 //!
 //! ```text
 //!   0          88                    end of the metadata    end of the message
 //!   | GpuHandle | encoded metadata .. | zeros .............. |
 //! ```
 //!
-//! Every field of these messages lies on its own alignment, without gaps, so that the C struct of rosidl, its CDR on a machine with low bytes
-//! first, and these bytes are the same.
+//! Every field of these messages is naturally aligned and there are no gaps. So rosidl's C struct, its CDR on a little-endian machine, and these
+//! bytes are the same.
 
 use rgaps::Handle;
 use rgaps::types::{Image, META_BYTES_MAX, Meta, MetaError, PointCloud, Tensor};
@@ -20,31 +20,31 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
     /// Its length.
     const BYTES: usize;
 
-    /// Of what was published.
+    /// The descriptor of a published message.
     fn new(handle: &Handle, meta: &Self::Meta) -> Self;
 
-    /// As it lies in memory.
+    /// Its bytes in memory.
     fn as_bytes(&self) -> &[u8];
 
-    /// What `as_bytes` gave, perhaps by another program; `None` if the length is another one.
+    /// Reads the bytes of `as_bytes`, perhaps of another program; `None` if the length differs.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
-    /// The handle. What it names, if anything, only taking it tells.
+    /// The handle. Only a take tells whether its message exists.
     fn handle(&self) -> Handle {
         let mut handle = [0; Handle::BYTES];
         handle.copy_from_slice(&self.as_bytes()[..Handle::BYTES]);
         Handle::from_bytes(&handle)
     }
 
-    /// The metadata, as far as it keeps the rules of its type.
+    /// The metadata; an error if it breaks the rules of its type.
     fn meta(&self) -> Result<Self::Meta, MetaError> {
         Self::Meta::decode(&self.as_bytes()[Handle::BYTES..][..Self::Meta::ENCODED_BYTES])
     }
 }
 
-/// A kind of payload that ROS has a descriptor of.
+/// A kind of payload that has a descriptor in ROS.
 pub trait RosKind: Meta {
-    /// Its message.
+    /// Its descriptor.
     type Message: Descriptor<Meta = Self>;
 }
 
@@ -112,7 +112,7 @@ macro_rules! message {
 }
 
 message! {
-    /// A picture.
+    /// An image.
     GpuImage of Image: 216
 }
 message! {
@@ -124,7 +124,7 @@ message! {
     GpuTensor of Tensor: 336
 }
 
-/// Bytes as a tuple of serde's, which CDR writes one after another.
+/// Bytes as a serde tuple, which CDR writes one after another.
 #[cfg(feature = "serde")]
 mod bytes {
     use serde::de::{Deserializer, Error, SeqAccess, Visitor};
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_a_handle_and_metadata_and_survives_its_bytes() {
+    fn a_descriptor_holds_handle_and_metadata_and_round_trips_as_bytes() {
         survives(Image::new(64, 48, Encoding::Rgb8).unwrap(), "rgaps_msgs/msg/GpuImage");
         survives(PointCloud::packed(3, &[("x", Datatype::Float32)]).unwrap(), "rgaps_msgs/msg/GpuPointCloud");
         survives(Tensor::new(DType::FLOAT32, &[2, 3]).unwrap(), "rgaps_msgs/msg/GpuTensor");
     }
 
     #[test]
-    fn metadata_that_means_nothing_is_an_error_and_no_panic() {
+    fn invalid_metadata_is_an_error_and_no_panic() {
         let nonsense = GpuImage::from_bytes(&[0xff; 216]).unwrap();
         assert!(nonsense.meta().is_err());
         assert!(format!("{nonsense:?}").contains("handle"));

@@ -1,10 +1,10 @@
-//! Counters on /diagnostics, once a second: a status for each publisher and subscription of a node of rclrs.
+//! Counters on /diagnostics, once a second: a status for each publisher and subscription of an rclrs node.
 //!
-//! Feature `diagnostics`: it needs the message crates of diagnostic_msgs and std_msgs in the sourced environment. Without it nothing is reported.
+//! Feature `diagnostics`: needs the message crates of diagnostic_msgs and std_msgs in the sourced environment. Without it nothing is published.
 
 use std::any::Any;
 
-/// What an endpoint is, its counters, and what it means when one of them grows.
+/// The endpoint's name, its counters, and for some counters what an increase means.
 #[cfg_attr(not(feature = "diagnostics"), allow(dead_code))]
 pub(crate) struct Status {
     pub(crate) name: String,
@@ -12,7 +12,7 @@ pub(crate) struct Status {
     pub(crate) wrong: &'static [(&'static str, &'static str)],
 }
 
-/// Goes with the endpoint that is reported.
+/// Keeps an endpoint reported until it is dropped.
 pub(crate) type Reporting = Box<dyn Any + Send + Sync>;
 
 #[cfg(not(feature = "diagnostics"))]
@@ -40,10 +40,10 @@ mod with_messages {
 
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// Nodes that have one, for as long as an endpoint keeps it.
+    /// The nodes' diagnostics; their endpoints keep them alive.
     static NODES: Mutex<Vec<(Weak<NodeState>, Weak<Diagnostics>)>> = Mutex::new(Vec::new());
 
-    /// Of one node.
+    /// The diagnostics of one node.
     struct Diagnostics {
         node: String,
         clock: Clock,
@@ -57,7 +57,7 @@ mod with_messages {
         before: Mutex<Vec<(&'static str, u64)>>,
     }
 
-    /// From now on, for as long as what is returned is kept.
+    /// Reports an endpoint until the returned object is dropped.
     pub(crate) fn report(
         node: &Node,
         status: impl Fn() -> Option<Status> + Send + Sync + 'static,
@@ -108,7 +108,7 @@ mod with_messages {
             };
             array.status = endpoints.iter().filter_map(|endpoint| endpoint.message(&self.node)).collect();
             if !array.status.is_empty() {
-                // Whoever looks sees that it comes no more; there is nobody else to tell.
+                // There is nowhere to report a failure; readers notice that the statuses stop.
                 let _ = self.publisher.publish(array);
             }
         }

@@ -1,45 +1,45 @@
-//! What can keep a publisher or a subscription from being made, or a message from being sent.
+//! Why a publisher or subscription could not be made, or a message not be published.
 
-/// There is no publisher or subscription, or the message was not sent.
+/// A publisher or subscription could not be made, or a message was not published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The core cannot make its part: no manager, another type on the topic, a name that breaks a rule.
+    /// The core could not make its half: no manager, another type on the topic, an invalid name.
     #[error(transparent)]
     Node(#[from] rgaps::NodeError),
     /// The core did not publish the message.
     #[error(transparent)]
     Publish(#[from] rgaps::PublishError),
-    /// The ROS client refused. If it was to send a descriptor, its message is in the core and nobody takes it.
+    /// The ROS client failed. If it was publishing a descriptor, its message is in the core, but no subscriber will take it.
     #[error("{what}: {reason}")]
     Ros {
-        /// What was asked of it.
+        /// The operation that failed.
         what: String,
-        /// Its own words.
+        /// The client's error text.
         reason: String,
     },
-    /// A parameter has a value that means nothing.
-    #[error("parameter {name} is {value}; it may be {allowed}")]
+    /// A parameter has an invalid value.
+    #[error("parameter {name} is {value}; it must be {allowed}")]
     Parameter {
         /// Its name.
         name: String,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// The type support of rgaps_msgs is not there.
+    /// The type support of rgaps_msgs was not found.
     #[error("the type support of {message} is missing ({reason}): source a workspace in which rgaps_msgs is built")]
     TypeSupport {
         /// The message.
         message: &'static str,
-        /// What the loader says.
+        /// The loader's error text.
         reason: String,
     },
 }
 
 impl Error {
-    /// Of a ROS client.
+    /// An error of a ROS client.
     pub fn ros(what: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Ros { what: what.into(), reason: reason.to_string() }
     }

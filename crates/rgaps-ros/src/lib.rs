@@ -5,16 +5,15 @@
 //!                ──descriptor──▶ ROS publisher ──any RMW──▶ ROS subscription ──take──┘──▶ Sample
 //! ```
 //!
-//! A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS
-//! message. A subscription has a core subscriber of its own and an ordinary ROS subscription to the descriptor, whose callback takes the sample
-//! that it names. Topics have their names, remapping, QoS and graph from ROS; payloads never pass through the RMW.
+//! A publisher first publishes in the core of RGAPS, then publishes a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary
+//! ROS message. A subscription has its own core subscriber and an ordinary ROS subscription to the descriptor, whose callback takes the sample.
+//! Topic names, remapping, QoS and graph are those of ROS; payloads never pass through the RMW.
 //!
-//! `rclrs` and `r2r` (features of the same names) have what lives on a node of theirs. `core` is what both are made of, without ROS: another
-//! client needs a `Descriptors`, a `Parameters` and a `Profile`.
+//! `rclrs` and `r2r` (features of the same names) have the types for their nodes. `core` is their common part, without ROS: another client
+//! implements `Descriptors` and `Parameters`, and makes a `Profile`.
 //!
-//! The messages are types of this crate (`descriptor`): fixed bytes, laid out as rosidl lays out the C structs. So no message crate has to be
-//! generated, and a conversion is a copy of some hundred bytes. rgaps_msgs itself must be built and sourced: its type support is found when the
-//! program runs.
+//! The messages are types of this crate (`descriptor`): fixed bytes, in rosidl's layout of the C structs. So no message crate must be generated,
+//! and a conversion copies a few hundred bytes. rgaps_msgs itself must be built and sourced: its type support is found at run time.
 
 #![deny(unsafe_code)]
 

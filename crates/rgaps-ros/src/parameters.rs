@@ -1,15 +1,15 @@
-//! Parameters of a node, named as those of qos_overrides are: `rgaps.<topic>.publisher.pool_bytes`.
+//! Parameters of a node, named like qos_overrides: `rgaps.<topic>.publisher.pool_bytes`.
 //!
 //! | Parameter | Default | Meaning |
 //! |---|---|---|
-//! | `rgaps.<topic>.publisher.pool_bytes` | 0 | bytes of the publisher's pool; 0 takes `pool_bytes` of the configuration |
-//! | `rgaps.<topic>.publisher.history_depth` | depth of the QoS | messages kept for late joiners, and sent again by a link that was cut |
-//! | `rgaps.<topic>.publisher.exhaustion` | wait | what a full pool means: wait, drop_oldest or refuse |
-//! | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long a full pool is waited for |
+//! | `rgaps.<topic>.publisher.pool_bytes` | 0 | bytes of the publisher's pool; 0 uses the configured `pool_bytes` |
+//! | `rgaps.<topic>.publisher.history_depth` | depth of the QoS | messages kept for late joiners, and sent again after a link was interrupted |
+//! | `rgaps.<topic>.publisher.exhaustion` | wait | what to do when the pool is full: wait, drop_oldest or refuse |
+//! | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long to wait for space in a full pool |
 //! | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
-//! | `rgaps.<topic>.subscription.payload_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
-//! | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
-//! | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
+//! | `rgaps.<topic>.subscription.payload_timeout_ms` | 1000 | how long to wait for the sample that a descriptor names |
+//! | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late |
+//! | `rgaps.device` | | GPU that the node works on, such as cuda:0; empty uses the GPU of the host's pools, if any |
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::Error;
 const COUNT_MAX: i64 = i32::MAX as i64;
 const MILLISECONDS_MAX: i64 = 3_600_000;
 
-/// Declares parameters on a node, for reading only where its client can, and says what they are.
+/// Declares parameters on a node, read-only if the client supports that, and returns their values.
 pub trait Parameters {
     /// A whole number.
     fn integer(
@@ -37,7 +37,7 @@ pub trait Parameters {
     fn flag(&mut self, name: &str, default: bool, description: &str) -> Result<bool, Error>;
 }
 
-/// Those of a node without parameters.
+/// The default values, for a node without parameters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Defaults;
 
@@ -60,7 +60,7 @@ pub(crate) fn device(of: &mut dyn Parameters) -> Result<Choice, Error> {
     let found = of.text(
         name,
         "",
-        "GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.",
+        "GPU that the node works on, such as cuda:0; empty uses the GPU of the host's pools, if any.",
     )?;
     if found.is_empty() {
         return Ok(Choice::Auto);
@@ -83,18 +83,18 @@ pub(crate) fn publisher(topic: &str, of: &mut dyn Parameters, depth: u32) -> Res
         &name("history_depth"),
         depth.into(),
         0..=COUNT_MAX,
-        "Messages kept for late joiners, and sent again by a link between hosts that was cut. Each keeps a block of the pool.",
+        "Messages kept for late joiners, and sent again after a link between hosts was interrupted. Each keeps a block of the pool.",
     )?;
     let pool_bytes = of.integer(
         &name("pool_bytes"),
         0,
         0..=i64::MAX,
-        "Bytes of the publisher's pool; 0 takes pool_bytes of the configuration.",
+        "Bytes of the publisher's pool; 0 uses the configured pool_bytes.",
     )?;
     let exhaustion = of.text(
         &name("exhaustion"),
         "wait",
-        "What a full pool means: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
+        "What to do when the pool is full: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
     )?;
     let allowed = "wait, drop_oldest or refuse";
     if !["wait", "drop_oldest", "refuse"].contains(&exhaustion.as_str()) {
@@ -104,7 +104,7 @@ pub(crate) fn publisher(topic: &str, of: &mut dyn Parameters, depth: u32) -> Res
         &name("exhaustion_timeout_ms"),
         1000,
         0..=MILLISECONDS_MAX,
-        "Milliseconds that a full pool is waited for.",
+        "How many milliseconds to wait for space in a full pool.",
     )?;
     let flow_control = of.flag(
         &name("flow_control"),
@@ -131,13 +131,13 @@ pub(crate) fn subscription(topic: &str, of: &mut dyn Parameters) -> Result<OfSub
         &name("payload_timeout_ms"),
         1000,
         0..=MILLISECONDS_MAX,
-        "Milliseconds that the sample of a descriptor is waited for.",
+        "How many milliseconds to wait for the sample that a descriptor names.",
     )?;
     let slack = of.integer(
         &name("slack"),
         8,
         0..=COUNT_MAX,
-        "Messages that the core keeps beyond the depth of the QoS, for descriptors that come late.",
+        "Messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late.",
     )?;
     let timeout = within(&name("payload_timeout_ms"), timeout, "a number of milliseconds")?;
     Ok(OfSubscription {
@@ -146,7 +146,7 @@ pub(crate) fn subscription(topic: &str, of: &mut dyn Parameters) -> Result<OfSub
     })
 }
 
-/// Clients that know no ranges let any number through.
+/// Checks the range, because clients without parameter ranges accept any number.
 fn within<T: TryFrom<i64>>(name: &str, value: i64, allowed: &'static str) -> Result<T, Error> {
     let wrong = |_| Error::Parameter { name: name.to_owned(), value: value.to_string(), allowed };
     T::try_from(value).map_err(wrong)
@@ -156,7 +156,7 @@ fn within<T: TryFrom<i64>>(name: &str, value: i64, allowed: &'static str) -> Res
 mod tests {
     use super::*;
 
-    /// A node where every number and text is these.
+    /// A node whose numbers all have one value, and whose texts all have another.
     struct Odd(i64, &'static str);
 
     impl Parameters for Odd {
@@ -174,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn values_that_mean_nothing_are_refused_with_the_parameters_name() {
+    fn invalid_values_are_refused_with_the_parameters_name() {
         let refused = |odd: Odd| publisher("/a", &mut { odd }, 10).map(|_| ()).unwrap_err().to_string();
         assert_eq!(
             refused(Odd(5, "never")),
-            "parameter rgaps./a.publisher.exhaustion is never; it may be wait, drop_oldest or refuse"
+            "parameter rgaps./a.publisher.exhaustion is never; it must be wait, drop_oldest or refuse"
         );
         assert!(refused(Odd(-1, "wait")).starts_with("parameter rgaps./a.publisher.history_depth is -1"));
         assert!(subscription("/a", &mut Odd(-1, "")).is_err());
@@ -187,7 +187,7 @@ mod tests {
         let refused = device(&mut Odd(0, "gpu")).unwrap_err().to_string();
         assert_eq!(
             refused,
-            "parameter rgaps.device is gpu; it may be empty, auto, host, cuda, cuda:N or cuda:GPU-<uuid>"
+            "parameter rgaps.device is gpu; it must be empty, auto, host, cuda, cuda:N or cuda:GPU-<uuid>"
         );
     }
 }

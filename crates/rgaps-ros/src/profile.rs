@@ -1,27 +1,27 @@
-//! QoS: what a ROS profile means in the core.
+//! Translates a ROS QoS profile for the core.
 
 use rgaps::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 
 use crate::Error;
 use crate::parameters::{self, Parameters};
 
-/// What a profile asks for; `Unsaid` is what it leaves to the middleware (SYSTEM_DEFAULT, BEST_AVAILABLE).
+/// A policy of a profile; `Unsaid` leaves it to the middleware (SYSTEM_DEFAULT, BEST_AVAILABLE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<T> {
-    /// This.
+    /// This value.
     Said(T),
-    /// Whatever matches.
+    /// Any value that matches.
     Unsaid,
 }
 
-/// The policies of a ROS profile that the core has too.
+/// The policies of a ROS profile that the core also has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether what was lost is sent again.
+    /// Whether lost messages are sent again.
     pub reliability: Asked<Reliability>,
-    /// Whether late joiners get what was published before.
+    /// Whether late joiners receive earlier messages.
     pub durability: Asked<Durability>,
-    /// How many messages are kept; 0 of keep-last is the middleware's choice.
+    /// How many messages are kept; keep-last 0 leaves the depth to the middleware.
     pub history: History,
 }
 
@@ -37,7 +37,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// What a publisher offers in the core, with the node's parameters. What is unsaid is offered as much as there is: it matches every
+    /// What a publisher offers in the core, with the node's parameters. An `Unsaid` policy offers the strongest level, which matches every
     /// subscription.
     pub fn publisher_qos(&self, topic: &str, of: &mut dyn Parameters) -> Result<PublisherQos, Error> {
         let default = PublisherQos::default();
@@ -67,8 +67,8 @@ impl Profile {
         })
     }
 
-    /// What a subscription requests in the core, with `slack` messages more than ROS keeps. What is unsaid is requested as little as there is:
-    /// it matches every publisher.
+    /// What a subscription requests in the core, with `slack` messages more than ROS keeps. An `Unsaid` policy requests the weakest level, which
+    /// matches every publisher.
     pub fn subscriber_qos(&self, slack: u32) -> SubscriberQos {
         SubscriberQos {
             reliability: match self.reliability {
@@ -93,7 +93,7 @@ mod tests {
     use crate::parameters::Defaults;
 
     #[test]
-    fn what_is_unsaid_matches_whatever_the_other_side_says() {
+    fn an_unsaid_policy_matches_every_peer() {
         let unsaid = Profile { reliability: Asked::Unsaid, durability: Asked::Unsaid, history: History::KeepLast(0) };
         let offered = unsaid.publisher_qos("/a", &mut Defaults).unwrap();
         assert_eq!((offered.reliability, offered.durability), (Reliability::Reliable, Durability::TransientLocal));

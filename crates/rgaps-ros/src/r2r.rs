@@ -9,18 +9,18 @@
 //! let edges = Publisher::<Image>::new(&mut node, "edges", r2r::QosProfile::default())?;
 //! let camera = Subscription::<Image>::new(&mut node, "camera/front", r2r::QosProfile::default())?;
 //! let copied = camera.for_each(move |sample| {
-//!     let meta = Image::new(sample.meta().width, sample.meta().height, Encoding::Rgb8).expect("a shape that came");
+//!     let meta = Image::new(sample.meta().width, sample.meta().height, Encoding::Rgb8).expect("a valid shape");
 //!     let _ = edges.push(meta, sample.bytes());
 //!     futures::future::ready(())
 //! });
-//! // Any executor runs `copied`, while the node spins: node.spin_once(timeout).
+//! // Run `copied` on any executor while the node spins: node.spin_once(timeout).
 //! # drop(copied);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! r2r keeps ten messages between its node and a stream, whatever the QoS; what a stream does not fetch in time is gone. Its parameters cannot be
-//! made read-only, are read when the publisher or subscription is made, and have no descriptions; it has no qos_overrides. The domain is that of
-//! ROS_DOMAIN_ID, as for its context.
+//! r2r queues ten messages between its node and a stream, whatever the QoS, and drops later ones. Its parameters cannot be made read-only and have no
+//! descriptions; they are read when the publisher or subscription is made. It has no qos_overrides. The domain is that of ROS_DOMAIN_ID, as for
+//! its context.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -40,13 +40,13 @@ use crate::parameters::Parameters;
 use crate::profile::{Asked, Profile};
 use crate::{Error, raw};
 
-/// What a client needs of a message of this kind.
+/// A message kind that r2r supports.
 pub trait R2rKind: RosKind<Message: WrappedTypesupport> {}
 impl<T: RosKind<Message: WrappedTypesupport>> R2rKind for T {}
 
-/// Publishes samples, in the core, and their descriptors, on a node.
+/// Publishes samples in the core, and their descriptors on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
-/// A block to be filled in place and published.
+/// A block to fill in place and publish.
 pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
 
 /// The ROS half of a publisher.
@@ -82,7 +82,7 @@ impl<T: R2rKind> fmt::Debug for Descriptors<T> {
 }
 
 impl<T: R2rKind> Publisher<T> {
-    /// On a node, which spins by `spin_once` as ever.
+    /// Makes a publisher on a node, which spins by `spin_once` as usual.
     pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
@@ -94,7 +94,7 @@ impl<T: R2rKind> Publisher<T> {
     }
 }
 
-/// A stream of the samples of a topic. Polling it takes them, and waits for one that is still on its way at most `payload_timeout_ms`.
+/// A stream of a topic's samples. Polling it takes them, and waits at most `payload_timeout_ms` for one that is still in transit.
 pub struct Subscription<T: R2rKind> {
     payloads: Payloads<T>,
     descriptors: Pin<Box<dyn Stream<Item = T::Message> + Send>>,
@@ -102,11 +102,11 @@ pub struct Subscription<T: R2rKind> {
 }
 
 impl<T: R2rKind> Subscription<T> {
-    /// On a node, which spins by `spin_once` as ever.
+    /// Makes a subscription on a node, which spins by `spin_once` as usual.
     pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
-        // The core subscriber is made first: whatever ROS brings is published then, or is early.
+        // The core subscriber is made first, so each descriptor from ROS names a message that it gets, or one counted as early.
         let core_node = core::node_of(None, &mut OfNode(node))?;
         let payloads = Payloads::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
@@ -123,12 +123,12 @@ impl<T: R2rKind> Subscription<T> {
         self.payloads.statistics()
     }
 
-    /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
+    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and kind.
     pub fn refused(&self) -> u64 {
         self.payloads.refused()
     }
 
-    /// Descriptors of samples that were published before the subscription.
+    /// Descriptors of samples published before the subscription existed.
     pub fn early(&self) -> u64 {
         self.payloads.early()
     }
@@ -154,7 +154,7 @@ impl<T: R2rKind> fmt::Debug for Subscription<T> {
     }
 }
 
-/// The fully qualified name of a topic after remapping, as rcl has it.
+/// The fully qualified name of a topic after remapping, as computed by rcl.
 fn resolved(node: &Node, topic: &str) -> Result<String, Error> {
     let of_node = |error| Error::ros("the node's name", error);
     let (name, namespace) = (node.name().map_err(of_node)?, node.namespace().map_err(of_node)?);
@@ -183,11 +183,11 @@ impl From<&QosProfile> for Profile {
     }
 }
 
-/// A node's parameters, as r2r has them: values by name.
+/// A node's parameters in r2r: values by name.
 struct OfNode<'a>(&'a Node);
 
 impl OfNode<'_> {
-    /// The node's value, which is `default` if nobody gave another.
+    /// The node's value, or `default` if none is set.
     fn value(&self, name: &str, default: ParameterValue) -> ParameterValue {
         let mut known = self.0.params.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(name.to_owned()).or_insert_with(|| Parameter::new(default)).value.clone()

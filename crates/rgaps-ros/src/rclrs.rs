@@ -10,7 +10,7 @@
 //! let edges = Publisher::<Image>::new(&node, "edges".keep_last(10))?;
 //! let _camera = Subscription::<Image>::new(&node, "camera/front".keep_last(10), move |sample| {
 //!     let (width, height) = (sample.meta().width, sample.meta().height);
-//!     let picture = edges.loan(Image::new(width, height, Encoding::Rgb8).expect("a shape that came"));
+//!     let picture = edges.loan(Image::new(width, height, Encoding::Rgb8).expect("a valid shape"));
 //!     if let Ok(mut picture) = picture {
 //!         picture.copy_from_slice(sample.bytes());
 //!         let _ = picture.publish();
@@ -20,7 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Parameters are declared on the node for as long as the publisher or subscription lives. rclrs has no qos_overrides.
+//! Parameters stay declared on the node while the publisher or subscription exists. rclrs has no qos_overrides.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -60,7 +60,7 @@ macro_rules! message {
             const TYPE_NAME: &'static str = <Self as Descriptor>::TYPE_NAME;
 
             fn get_type_support() -> *const std::ffi::c_void {
-                // Null is an error of rcl's; publishers and subscriptions of this crate have asked before, and said why.
+                // A null pointer makes rcl fail. Publishers and subscriptions of this crate have looked it up before, and returned the error.
                 raw::type_support::<Self>().map_or(std::ptr::null(), |found| found.as_ptr())
             }
         }
@@ -71,13 +71,13 @@ message!(GpuImage);
 message!(GpuPointCloud);
 message!(GpuTensor);
 
-/// What a client needs of a message of this kind.
+/// A message kind that rclrs supports.
 pub trait RclrsKind: RosKind<Message: rosidl_runtime_rs::RmwMessage> {}
 impl<T: RosKind<Message: rosidl_runtime_rs::RmwMessage>> RclrsKind for T {}
 
-/// Publishes samples, in the core, and their descriptors, on a node.
+/// Publishes samples in the core, and their descriptors on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
-/// A block to be filled in place and published.
+/// A block to fill in place and publish.
 pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
 
 /// The ROS half of a publisher.
@@ -113,7 +113,7 @@ impl<T: RclrsKind> fmt::Debug for Descriptors<T> {
 }
 
 impl<T: RclrsKind> Publisher<T> {
-    /// On a node. `options` are those of `Node::create_publisher`: a name, with QoS if wanted.
+    /// Makes a publisher on a node. `options` are those of `Node::create_publisher`: a name, optionally with QoS.
     pub fn new<'a>(node: &Node, options: impl Into<PublisherOptions<'a>>) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let options = options.into();
@@ -133,23 +133,23 @@ impl<T: RclrsKind> Publisher<T> {
     }
 }
 
-/// Calls back with each sample of a topic, from the node's executor.
+/// Calls a callback with each sample of a topic, from the node's executor.
 pub struct Subscription<T: RclrsKind> {
     payloads: Arc<Payloads<T>>,
-    /// Ends with the subscription, whichever of rclrs's types it is.
+    /// The ROS subscription, of one of rclrs's types; dropping it ends it.
     _descriptors: Box<dyn Any + Send + Sync>,
     _parameters: Declared,
     _reporting: Option<Reporting>,
 }
 
 impl<T: RclrsKind> Subscription<T> {
-    /// `callback` runs in the node's executor. It may keep the sample, which is a lease.
+    /// The node's executor calls `callback`. It may keep the sample, which is a lease.
     pub fn new<'a>(
         node: &Node,
         options: impl Into<SubscriptionOptions<'a>>,
         callback: impl Fn(Sample<T>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        // As rclrs does it itself, but that samples are taken in their order, whatever the executor makes of the callbacks.
+        // Like a plain subscription of rclrs, but samples are taken in order, whichever order the executor gives the callbacks.
         let callback = Arc::new(callback);
         Self::new_async(node, options, move |sample| {
             let callback = callback.clone();
@@ -157,7 +157,7 @@ impl<T: RclrsKind> Subscription<T> {
         })
     }
 
-    /// As `new`, with a callback that gives a future, which the executor runs.
+    /// Like `new`, with a callback that returns a future, which the executor runs.
     pub fn new_async<'a, F: Future<Output = ()> + Send + 'static>(
         node: &Node,
         options: impl Into<SubscriptionOptions<'a>>,
@@ -176,7 +176,7 @@ impl<T: RclrsKind> Subscription<T> {
         })
     }
 
-    /// As `new`, with the payload of a worker of this node: callbacks of one worker run one after another.
+    /// Like `new`, with the payload of a worker of this node: callbacks of one worker run one after another.
     pub fn on_worker<'a, P: Send + Sync + 'static>(
         node: &Node,
         worker: &Worker<P>,
@@ -206,12 +206,12 @@ impl<T: RclrsKind> Subscription<T> {
             let core_node = core::node_of(domain(node), &mut parameters)?;
             Ok((Arc::new(Payloads::with(&core_node, topic, &profile, &mut parameters)?), parameters))
         };
-        // The core subscriber is made first: whatever ROS brings is published then, or is early.
+        // The core subscriber is made first, so each descriptor from ROS names a message that it gets, or one counted as early.
         let joined = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
         let pending = PendingPayloads::<T>::default();
         let taker = PayloadTaker { pending: pending.clone(), logger: node.logger().name().to_owned() };
         let made = create(options, taker).map_err(|error| Error::ros(name, error));
-        // A context or a node with arguments of its own, not the process's, may have remapped it otherwise. Who is called before waits.
+        // A context or node with its own arguments (not the process's) may remap the name differently. Callbacks called before this is settled wait.
         let joined = made.and_then(|(topic, descriptors)| {
             let joined = if joined.0.topic_name() == topic { joined } else { on(&topic)? };
             Ok((joined, descriptors))
@@ -234,12 +234,12 @@ impl<T: RclrsKind> Subscription<T> {
         self.payloads.statistics()
     }
 
-    /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
+    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and kind.
     pub fn refused(&self) -> u64 {
         self.payloads.refused()
     }
 
-    /// Descriptors of samples that were published before the subscription.
+    /// Descriptors of samples published before the subscription existed.
     pub fn early(&self) -> u64 {
         self.payloads.early()
     }
@@ -251,12 +251,12 @@ impl<T: RclrsKind> fmt::Debug for Subscription<T> {
     }
 }
 
-/// The name after remapping, and what ends the subscription.
+/// The name after remapping, and the object whose drop ends the subscription.
 type Made = (String, Box<dyn Any + Send + Sync>);
-/// Set once the core's half is there, or could not be made.
+/// Set once the core's half is made, or has failed.
 type PendingPayloads<T> = Arc<OnceLock<Option<Arc<Payloads<T>>>>>;
 
-/// What a callback takes payloads with.
+/// Takes payloads in a callback.
 struct PayloadTaker<T: RclrsKind> {
     pending: PendingPayloads<T>,
     logger: String,
@@ -335,7 +335,7 @@ impl From<&QoSProfile> for Profile {
     }
 }
 
-/// Read-only parameters of an endpoint. Endpoints of one name share them; with the last one they are undeclared.
+/// Read-only parameters of an endpoint. Endpoints with the same name share them; dropping the last undeclares them.
 struct Declared {
     node: Node,
     kept: Vec<Arc<Parameter>>,
@@ -344,7 +344,7 @@ struct Declared {
 struct Parameter {
     name: String,
     value: Value,
-    /// rclrs's own, which undeclares it.
+    /// rclrs's own object; dropping it undeclares the parameter.
     _declared: Box<dyn Any + Send + Sync>,
 }
 
@@ -355,7 +355,7 @@ enum Value {
     Flag(bool),
 }
 
-/// What is declared: rclrs tells it to nobody but who declared it.
+/// The declared parameters: rclrs gives access to a parameter only to the code that declared it.
 static DECLARED: Mutex<Vec<(Weak<NodeState>, Weak<Parameter>)>> = Mutex::new(Vec::new());
 
 impl Declared {
@@ -363,7 +363,7 @@ impl Declared {
         Self { node: node.clone(), kept: Vec::new() }
     }
 
-    /// The value that another endpoint has declared it with, or that `declare` does.
+    /// The value with which another endpoint has declared it, or the result of `declare`.
     fn value(
         &mut self,
         name: &str,

@@ -1,7 +1,7 @@
-//! Two nodes of ros2-client, on two hosts, exchange samples by descriptors over real DDS. A stand-in for rclrs and r2r where ROS is not installed:
-//! the publisher, the payloads and the messages are the ones that those have.
+//! Two nodes of ros2-client, on two hosts, exchange samples by descriptors over real DDS. They stand in for rclrs and r2r without an installed ROS:
+//! publisher, payloads and messages are the same.
 //!
-//! Everything is on loopback: DDS on 127.0.0.1 alone, the hosts' managers on addresses of their own.
+//! Everything is on loopback: DDS on 127.0.0.1 alone, each host's manager on its own address.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(120);
 const TOPIC: &str = "/camera/front";
 const SAMPLES: usize = 20;
 
-/// A manager with its directory, and so a host.
+/// A host: a manager with its directory.
 struct Host {
     node: Node,
     _manager: Child,
@@ -37,7 +37,7 @@ struct Host {
 impl Host {
     fn new(name: &str, address: &str, peer: &str) -> Self {
         let dir = RuntimeDir::new(name).unwrap();
-        // The variable of the configuration, since this package's target folder is not that of the workspace.
+        // RGAPSD, because this package has another target folder than the workspace.
         let rgapsd = std::env::var_os("RGAPSD").map_or_else(|| programs::find("rgapsd"), PathBuf::from);
         let mut command = Command::new(rgapsd);
         dir.apply(&mut command);
@@ -45,7 +45,7 @@ impl Host {
         command.env("RGAPS_DATA_ADDRESS", address).env("RGAPS_LISTEN", format!("tcp/{address}:7477"));
         command.env("RGAPS_PEERS", format!("tcp/{peer}:7477")).stderr(Stdio::null());
         let manager = Child::spawn(&mut command).unwrap();
-        // Once the manager serves; the watchdog ends a wait for ever.
+        // Wait until the manager serves; the watchdog ends a wait that never does.
         let node = loop {
             match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
                 Ok(node) => break node,
@@ -56,9 +56,9 @@ impl Host {
     }
 }
 
-/// A ROS node that spins in a thread of its own until the process ends.
+/// A ROS node that spins in its own thread until the process ends.
 fn ros_node(name: &str) -> (RosNode, Topic) {
-    // A domain that others of this machine are not likely to use, and the same for both nodes.
+    // A domain that is probably unused on this machine, the same for both nodes.
     let domain = 100 + (std::process::id() % 100) as u16;
     let participant = DomainParticipantBuilder::new(domain).with_only_networks([[127, 0, 0, 1]]).build().unwrap();
     let context = Context::from_domain_participant(participant).unwrap();
@@ -100,7 +100,7 @@ fn picture(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replayed_one_is_refused() {
+fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
     let _watchdog = Watchdog::new(LONG);
     let (here, there) =
         (Host::new("dds-a", "127.0.0.71", "127.0.0.72"), Host::new("dds-b", "127.0.0.72", "127.0.0.71"));
@@ -116,7 +116,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
     let offered = profile.publisher_qos(TOPIC, &mut Defaults).unwrap();
     let publisher = Publisher::of(&here.node, TOPIC, offered, by_dds).unwrap();
 
-    // Both ways of ROS, and the link between the hosts.
+    // Both directions of ROS discovery, and the link between the hosts.
     block_on(publisher.descriptors().publisher.wait_for_subscription(&talker));
     block_on(descriptors.wait_for_publisher(&listener));
     while publisher.core().subscriber_count() == 0 {
@@ -142,7 +142,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
     }
     assert_eq!((payloads.statistics().copied_bytes, payloads.statistics().lost, payloads.refused()), (0, 0, 0));
 
-    // Played again, as from a bag: the messages are over; and one of an earlier run.
+    // The descriptors again, as from a bag: their messages are freed. And one of an earlier run.
     let sent = publisher.descriptors().sent.lock().unwrap().clone();
     let earlier = sent[0].handle();
     let earlier = Handle { host_epoch: earlier.host_epoch - 1, publisher: earlier.publisher ^ 1, ..earlier };
@@ -158,7 +158,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
     assert_eq!((payloads.refused(), told.len()), (4, 2), "{told:?}");
     assert!(told[0].contains("taken before") && told[1].contains("earlier run"), "{told:?}");
 
-    // Nothing was lost by all that.
+    // The next message still arrives.
     let content = picture(99, meta.payload_bytes() as usize);
     publisher.push(meta, &content).unwrap();
     let message = received(&descriptors);

@@ -1,11 +1,11 @@
 /**
  * @file
- * Descriptors: what a ROS message of rgaps_msgs says of a message of RGAPS, byte for byte its handle and its metadata. Without rclcpp.
+ * Descriptors: ROS messages of rgaps_msgs that hold, byte for byte, the handle and metadata of an RGAPS message. Without rclcpp.
  *
- *     GpuImage  = handle (88 B) | metadata as the core encodes it | zeros up to a multiple of 8
+ *     GpuImage  = handle (88 B) | metadata as the core encodes it | zero padding to a multiple of 8
  *
- * A descriptor may come from anywhere: a bag, another version, another program's mistake. read() refuses what contradicts itself; what the
- * rest still names, only taking it tells.
+ * A descriptor may come from a bag, another version, or a faulty program. read() refuses one that contradicts itself; only a take tells whether
+ * its message still exists.
  */
 
 #ifndef RGAPS_ROS__DESCRIPTOR_HPP_
@@ -25,7 +25,7 @@
 
 namespace rgaps_ros {
 
-/// What belongs to a kind of message: its descriptor, its metadata in C, the name of its type, and whether what is counted there fits in.
+/// Per kind of message: its descriptor, its metadata struct in C, its type name, and whether its counts fit its arrays.
 template <class Meta>
 struct Kind;
 
@@ -57,7 +57,7 @@ struct Kind<rgaps::Tensor> {
 template <class Meta>
 using DescriptorOf = typename Kind<Meta>::Descriptor;
 
-/// What a descriptor says.
+/// The handle and metadata in a descriptor.
 template <class Meta>
 struct Described {
   rgaps_message_handle_t handle{};
@@ -66,7 +66,7 @@ struct Described {
 
 namespace detail {
 
-/// That the bytes of a descriptor are those of the handle and the metadata. Fields are compared one by one by tests/msgs.
+/// Checks at compile time that a descriptor's bytes are those of handle and metadata. tests/msgs compares the fields one by one.
 template <class Meta>
 constexpr void assert_layout() {
   using Descriptor = DescriptorOf<Meta>;
@@ -80,7 +80,7 @@ constexpr void assert_layout() {
 
 }  // namespace detail
 
-/// Metadata of a kind, without contents yet.
+/// Empty metadata of a kind.
 template <class Meta>
 Meta empty_meta() {
   Meta meta;
@@ -88,7 +88,7 @@ Meta empty_meta() {
   return meta;
 }
 
-/// Writes a descriptor: copies, no more.
+/// Fills a descriptor by copying handle and metadata.
 template <class Meta>
 void write(const rgaps_message_handle_t &handle, const Meta &meta, DescriptorOf<Meta> &descriptor) {
   detail::assert_layout<Meta>();
@@ -100,7 +100,8 @@ void write(const rgaps_message_handle_t &handle, const Meta &meta, DescriptorOf<
   std::memset(bytes + written, 0, sizeof descriptor - written);
 }
 
-/// Copies a descriptor's handle and metadata, whatever they are. Counts beyond the arrays leave no metadata, so that nobody reads past them.
+/// Copies a descriptor's handle and metadata unchecked. If a count exceeds its array, the metadata stays empty, so that no reader runs past the
+/// array.
 template <class Meta>
 Described<Meta> copy(const DescriptorOf<Meta> &descriptor) {
   detail::assert_layout<Meta>();
@@ -128,7 +129,7 @@ rgaps::Result<void> check(const Described<Meta> &described) {
     return rgaps::Failure{RGAPS_WRONG_KIND, std::string("a descriptor of ") + Kind<Meta>::type_name + " has a handle of kind " +
                                                 std::to_string(handle.kind)};
   }
-  // The metadata of a descriptor is only a copy: what counts is what the core keeps beside the payload. It must agree in length.
+  // A descriptor's metadata is only a copy; the core's metadata beside the payload is what counts. Their lengths must agree.
   const std::uint64_t bytes = described.meta.payload_bytes();
   if (bytes != handle.payload_bytes) {
     return rgaps::Failure{RGAPS_INVALID_ARGUMENT, std::string("a descriptor of ") + Kind<Meta>::type_name + " describes " +

@@ -47,17 +47,17 @@ class Status {
   diagnostic_msgs::msg::DiagnosticStatus status_;
 };
 
-/// Publishes the status of a node's endpoints. One for each node, kept by them.
+/// Publishes the statuses of a node's endpoints. Each node has one; its endpoints keep it alive.
 class Diagnostics {
  public:
   using Report = std::function<diagnostic_msgs::msg::DiagnosticStatus()>;
 
-  /// The one of a node.
+  /// The Diagnostics of a node.
   static std::shared_ptr<Diagnostics> of(const NodeInterfaces &node) {
     static std::mutex mutex;
     static std::map<const void *, std::weak_ptr<Diagnostics>> all;
     const std::lock_guard<std::mutex> lock(mutex);
-    // Of nodes that are gone: a container loads and unloads many.
+    // Drop the entries of destroyed nodes: a container loads and unloads many.
     for (auto old = all.begin(); old != all.end();) old = old->second.expired() ? all.erase(old) : std::next(old);
     auto &known = all[node.base.get()];
     if (auto diagnostics = known.lock()) return diagnostics;
@@ -83,7 +83,7 @@ class Diagnostics {
   }
 
   static void start(const std::shared_ptr<Diagnostics> &self, const NodeInterfaces &node) {
-    // In a group of its own: where there are threads, a callback that waits for a payload does not keep the counters back.
+    // In its own callback group: under a multi-threaded executor, a callback that waits for a payload does not delay the counters.
     self->group_ = node.base->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
     const auto tick = [weak = std::weak_ptr<Diagnostics>(self)] {
       if (const auto diagnostics = weak.lock()) diagnostics->publish();
@@ -104,13 +104,13 @@ class Diagnostics {
     }
     for (const auto &report : reports) {
       auto status = (*report)();
-      // Of an endpoint that ends just now.
+      // The name is empty if the endpoint is being destroyed.
       if (!status.name.empty()) array.status.push_back(std::move(status));
     }
     if (!array.status.empty()) publisher_->publish(array);
   }
 
-  // Kept, so that its address, by which this is found, is nobody else's meanwhile.
+  // Kept alive, so that no other node can get its address, which is the key of this object.
   rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base_;
   rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock_;
   rclcpp::Publisher<diagnostic_msgs::msg::DiagnosticArray>::SharedPtr publisher_;

@@ -1,12 +1,12 @@
 /**
  * @file
- * Leases: a message that is taken, or why it is not, shared by everybody who was handed it. Without rclcpp.
+ * Leases: a taken message, or the reason why it was not taken, shared by all copies of a device object. Without rclcpp.
  *
  *     described ──first use: the lease of a payload subscription──▶ held ──last share gone──▶ over
  *                                                  or refused (a text)
  *
- * A lease begins held or refused where a subscription has taken it. What a publisher passes on within the process is only described, and
- * finds the lease of a payload subscription when it is first used. Usable from any thread: its calls are made one at a time.
+ * A lease starts held or refused if a subscription made it. A publisher passes on only a described lease within the process; on first use it finds
+ * the lease of a payload subscription. Usable from any thread: its calls are serialized.
  */
 
 #ifndef RGAPS_ROS__LEASE_HPP_
@@ -28,11 +28,11 @@ class Lease {
  public:
   using Find = std::function<std::shared_ptr<Lease>()>;
 
-  /// Of what is still to be found.
+  /// A lease whose message is still to be taken.
   Lease(const Described<Meta> &described, Find find)
-      : handle_(described.handle), meta_(described.meta), find_(std::move(find)), failure_{RGAPS_STALE, "nobody has taken this message"} {}
+      : handle_(described.handle), meta_(described.meta), find_(std::move(find)), failure_{RGAPS_STALE, "the message has not been taken"} {}
 
-  /// Of what was taken, or was not.
+  /// A lease of a take's result.
   Lease(const Described<Meta> &described, rgaps::Result<rgaps::Sample<Meta>> taken)
       : handle_(described.handle), meta_(described.meta) {
     if (!taken) {
@@ -49,13 +49,13 @@ class Lease {
 
   const rgaps_message_handle_t &handle() const noexcept { return handle_; }
 
-  /// What the payload is: as the core says once it is taken, before that as the descriptor says. Stays as long as the lease.
+  /// The metadata: the core's once the message is taken, the descriptor's before. Valid as long as the lease.
   const Meta &meta() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return found_ ? found_->meta() : meta_;
   }
 
-  /// Why there is no message; nothing if there is one. Finds it if nobody has.
+  /// Why there is no message; nothing if there is one. Takes the message if that has not happened yet.
   std::optional<rgaps::Failure> failure() {
     const std::lock_guard<std::mutex> lock(mutex_);
     find();
@@ -63,7 +63,7 @@ class Lease {
     return message_ ? std::nullopt : std::optional<rgaps::Failure>(failure_);
   }
 
-  /// What `call` says of the message, or why there is none.
+  /// The result of `call` on the message, or why there is no message.
   template <class T, class Call>
   rgaps::Result<T> with(Call &&call) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -73,7 +73,7 @@ class Lease {
     return call(*message_);
   }
 
-  /// Lets the message go, when its last share is gone, behind what this stream has got by then.
+  /// Releases the message, when its last share is gone, behind the work enqueued on this stream so far.
   void release_on(rgaps::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (found_) return found_->release_on(stream);
@@ -89,7 +89,7 @@ class Lease {
 
   void end() {
     if (!message_ || !stream_) return;
-    // A failure has no one to be told to, and the message is over in any case.
+    // A failure here cannot be reported, and the message is released in any case.
     static_cast<void>(std::move(*message_).release(*stream_));
   }
 
@@ -97,7 +97,7 @@ class Lease {
   std::mutex mutex_;
   Meta meta_;
   Find find_;
-  // Of a payload subscription: another lease than this one, so that locks are taken in one order.
+  // The lease of a payload subscription. A separate object, so that locks are taken in one order.
   std::shared_ptr<Lease> found_;
   std::optional<rgaps::Sample<Meta>> message_;
   rgaps::Failure failure_{RGAPS_OK, {}};

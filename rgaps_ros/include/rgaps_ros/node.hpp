@@ -1,8 +1,8 @@
 /**
  * @file
- * What publishers and subscriptions need of an rclcpp node, whatever its type; their read-only parameters; QoS in the core's terms.
+ * What publishers and subscriptions use of an rclcpp node of any type; their read-only parameters; ROS QoS translated for the core.
  *
- * Parameters are named as those of qos_overrides are: `rgaps.<topic>.publisher.pool_bytes`, with an id `rgaps.<topic>.publisher_<id>.pool_bytes`.
+ * Parameters are named like qos_overrides: `rgaps.<topic>.publisher.pool_bytes`, or with an id `rgaps.<topic>.publisher_<id>.pool_bytes`.
  */
 
 #ifndef RGAPS_ROS__NODE_HPP_
@@ -21,7 +21,7 @@
 
 namespace rgaps_ros {
 
-/// The interfaces of an rclcpp::Node, a LifecycleNode or the like.
+/// The interfaces of an rclcpp::Node, a LifecycleNode or a similar class.
 struct NodeInterfaces {
   rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base;
   rclcpp::node_interfaces::NodeParametersInterface::SharedPtr parameters;
@@ -29,12 +29,12 @@ struct NodeInterfaces {
   rclcpp::node_interfaces::NodeTimersInterface::SharedPtr timers;
   rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock;
 
-  /// Of a node, or of a (shared) pointer to one.
+  /// The interfaces of a node, given it or a (shared) pointer to it.
   template <class NodeT>
   static NodeInterfaces of(NodeT &&node) {
     return of_reference(dereferenced(node));
   }
-  /// The node itself, of the same.
+  /// The node itself, given it or a pointer to it.
   template <class NodeT>
   static auto dereferenced(NodeT &node) -> decltype((*node)) { return *node; }
   template <class NodeT>
@@ -53,8 +53,8 @@ struct NodeInterfaces {
 
 namespace detail {
 
-/// Parameters of one endpoint, declared read-only; those that another endpoint of the same name has declared are shared with it, and those that
-/// the node itself has declared are taken if they are of the type and in range.
+/// Read-only parameters of one endpoint. Endpoints of the same name share them. A parameter that the node itself has declared is used if it has the
+/// right type and range.
 class EndpointParameters {
  public:
   EndpointParameters(const NodeInterfaces &node, const std::string &topic, const std::string &endpoint, const std::string &id)
@@ -73,7 +73,7 @@ class EndpointParameters {
   bool flag(const std::string &name, bool value, const std::string &what) const {
     return declare(prefix_ + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<bool>();
   }
-  /// One of the whole node.
+  /// A parameter of the whole node.
   std::string of_node(const std::string &name, const std::string &value, const std::string &what) const {
     return declare("rgaps." + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<std::string>();
   }
@@ -91,22 +91,22 @@ class EndpointParameters {
     const auto there = parameters.get_parameter(name).get_parameter_value();
     check(name, there, value.get_type(), descriptor);
     if (!parameters.describe_parameters({name}).at(0).dynamic_typing) return there;
-    // The node has declared it for its override alone (automatically_declare_parameters_from_overrides): it is nobody's as yet.
+    // The node declared it only from its override (automatically_declare_parameters_from_overrides), without type, range or read-only flag.
     parameters.undeclare_parameter(name);
     return parameters.declare_parameter(name, there, descriptor, true);
   }
 
-  /// That a value is of its type and range, whoever has declared it.
+  /// Checks a value's type and range, even if the node declared the parameter.
   static void check(const std::string &name, const rclcpp::ParameterValue &value, rclcpp::ParameterType type, const Descriptor &descriptor) {
     if (value.get_type() != type) {
       throw rclcpp::exceptions::InvalidParameterTypeException(
-          name, "it is of type " + rclcpp::to_string(value.get_type()) + ", where " + rclcpp::to_string(type) + " is wanted");
+          name, "it has type " + rclcpp::to_string(value.get_type()) + ", but must have type " + rclcpp::to_string(type));
     }
     if (descriptor.integer_range.empty()) return;
     const auto number = value.get<std::int64_t>();
     const auto &range = descriptor.integer_range[0];
     if (number >= range.from_value && number <= range.to_value) return;
-    throw rclcpp::exceptions::InvalidParameterValueException(name + " is " + std::to_string(number) + "; it may be " +
+    throw rclcpp::exceptions::InvalidParameterValueException(name + " is " + std::to_string(number) + "; it must be " +
                                                              std::to_string(range.from_value) + " to " + std::to_string(range.to_value));
   }
 
@@ -123,34 +123,34 @@ inline std::uint32_t durability(const rclcpp::QoS &qos) {
 }
 inline bool keeps_all(const rclcpp::QoS &qos) { return qos.history() == rclcpp::HistoryPolicy::KeepAll; }
 
-/// What a publisher offers in the core: its ROS QoS, and its parameters.
+/// What a publisher offers in the core, from its ROS QoS and its parameters.
 inline rgaps_publisher_qos_t publisher_qos(const rclcpp::QoS &qos, const EndpointParameters &parameters) {
   auto core = rgaps_publisher_qos_default();
-  // What is left to the middleware offers most here, and asks for least below, so that it matches every other side.
+  // Policies left to the middleware offer the strongest level here and request the weakest below, so that they match every peer.
   core.reliability = qos.reliability() == rclcpp::ReliabilityPolicy::BestEffort ? RGAPS_BEST_EFFORT : RGAPS_RELIABLE;
   core.durability = durability(qos);
   const auto depth = keeps_all(qos) || qos.depth() == 0 ? core.history_depth : qos.depth();
   core.history_depth = static_cast<std::uint32_t>(parameters.integer(
       "history_depth", static_cast<std::int64_t>(depth), 0, count_max,
-      "Messages kept for late joiners, and sent again by a link between hosts that was cut. Each keeps a block of the pool."));
+      "Messages kept for late joiners, and sent again after a link between hosts was interrupted. Each keeps a block of the pool."));
   core.pool_bytes = static_cast<std::uint64_t>(
-      parameters.integer("pool_bytes", 0, 0, bytes_max, "Bytes of the publisher's pool; 0 takes pool_bytes of the configuration."));
+      parameters.integer("pool_bytes", 0, 0, bytes_max, "Bytes of the publisher's pool; 0 uses the configured pool_bytes."));
   const auto exhaustion = parameters.text("exhaustion", "wait",
-                                          "What a full pool means: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.");
+                                          "What to do when the pool is full: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.");
   if (exhaustion == "wait") core.exhaustion = RGAPS_WAIT;
   else if (exhaustion == "drop_oldest") core.exhaustion = RGAPS_DROP_OLDEST;
   else if (exhaustion == "refuse") core.exhaustion = RGAPS_REFUSE;
   else throw rclcpp::exceptions::InvalidParameterValueException(parameters.name("exhaustion") + " is \"" + exhaustion +
-                                                                "\"; it may be wait, drop_oldest or refuse");
+                                                                "\"; it must be wait, drop_oldest or refuse");
   core.exhaustion_timeout_ms = static_cast<std::uint64_t>(
       parameters.integer("exhaustion_timeout_ms", static_cast<std::int64_t>(core.exhaustion_timeout_ms), 0, milliseconds_max,
-                         "Milliseconds that a full pool is waited for."));
+                         "How many milliseconds to wait for space in a full pool."));
   core.flow_control = parameters.flag("flow_control", true,
                                       "Whether links between hosts wait for a slow receiver; if not, its oldest messages are overwritten and counted.");
   return core;
 }
 
-/// What a subscription requests in the core. `slack` messages more than ROS keeps, for descriptors that come late.
+/// What a subscription requests in the core: `slack` messages more than ROS keeps, for descriptors that arrive late.
 inline rgaps_subscriber_qos_t subscriber_qos(const rclcpp::QoS &qos, std::int64_t slack) {
   auto core = rgaps_subscriber_qos_default();
   core.reliability = qos.reliability() == rclcpp::ReliabilityPolicy::Reliable ? RGAPS_RELIABLE : RGAPS_BEST_EFFORT;
@@ -160,10 +160,10 @@ inline rgaps_subscriber_qos_t subscriber_qos(const rclcpp::QoS &qos, std::int64_
   return core;
 }
 
-/// The node of the core that this endpoint works with; throws rgaps::Error if there can be none.
+/// The core node that this endpoint works with; throws rgaps::Error if it cannot be made.
 inline std::shared_ptr<rgaps::Node> core_node(const NodeInterfaces &node, const EndpointParameters &parameters) {
   const auto device = parameters.of_node(
-      "device", "", "GPU by which this node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.");
+      "device", "", "GPU that this node works on, such as cuda:0; empty uses the GPU of the host's pools, if any.");
   return Process::instance().node(node.domain(), device).value();
 }
 

@@ -1,13 +1,14 @@
 /**
  * @file
- * PayloadSubscriptions: the core subscribers of those who subscribe through the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
+ * PayloadSubscriptions: core subscribers for nodes that use the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
  *
- * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the payload subscriptions of a kind are asked in turn, and what one of
- * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other payload subscriptions of the topic
- * release that message then, since nobody will ask them for it.
+ * rclcpp does not tell an adapter the topic or subscription of a descriptor. So each payload subscription of the kind is tried in turn. What it gives
+ * is remembered, because rclcpp converts a message once for each subscription. The topic's other payload subscriptions then release that message,
+ * since no subscription will take it from them.
  *
- * Bounds: at most 8 payload subscriptions of a kind, 64 publishers remembered, and of each payload subscription's leases the last 64, all but the newest weakly. A take by handle waits
- * at most the longest time-out, over all payload subscriptions together. Without a payload subscription one is looked for once a second and publisher at most.
+ * Bounds: at most 8 payload subscriptions of a kind; 64 remembered publishers; for each payload subscription its last 64 leases, all but the newest
+ * weakly. A take by handle waits at most the longest time-out, over all payload subscriptions together. Without a payload subscription, each
+ * publisher causes at most one search for a topic a second.
  */
 
 #ifndef RGAPS_ROS__PAYLOAD_SUBSCRIPTIONS_HPP_
@@ -37,13 +38,13 @@ inline bool same_message(const rgaps_message_handle_t &one, const rgaps_message_
          std::memcmp(one.source_host, other.source_host, sizeof one.source_host) == 0;
 }
 
-/// A core subscriber, and what it gave lately.
+/// A core subscriber, and its latest leases.
 template <class Meta>
 struct PayloadSubscriptionContent {
   const std::shared_ptr<rgaps::Node> node;
   const std::string topic;
   const rgaps::Subscriber<Meta> subscriber;
-  /// How long a descriptor's payload is waited for.
+  /// How long to wait for a descriptor's payload.
   const std::chrono::nanoseconds timeout;
 
   std::mutex mutex;
@@ -73,7 +74,7 @@ class PayloadSubscriptions {
     return *subscriptions;
   }
 
-  /// The lease of a message: one that was given out before, or a new one; held or refused.
+  /// The lease of a message, a new one or one that was given out before; held or refused.
   SharedLease lease(const Described<Meta> &described) {
     if (auto right = check(described); !right) return refused(described, right.error());
     const auto subscriptions = ordered(described.handle.publisher);
@@ -121,7 +122,7 @@ class PayloadSubscriptions {
     return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Sample<Meta>>(std::move(failure)));
   }
 
-  /// The payload subscriptions, that of this publisher alone if it is known.
+  /// The payload subscriptions; only the publisher's own, if it is known.
   std::vector<std::shared_ptr<Content>> ordered(std::uint64_t publisher) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &known : known_) {
@@ -131,7 +132,7 @@ class PayloadSubscriptions {
     return living();
   }
 
-  /// Under the lock.
+  /// Requires the lock.
   std::vector<std::shared_ptr<Content>> living() const {
     std::vector<std::shared_ptr<Content>> subscriptions;
     for (const auto &weak : subscriptions_) {
@@ -140,7 +141,7 @@ class PayloadSubscriptions {
     return subscriptions;
   }
 
-  /// The other payload subscriptions of a topic release a message that one of them gave.
+  /// Makes the topic's other payload subscriptions release a message that this one gave.
   void give_up(const Content &of, const rgaps_message_handle_t &handle) {
     std::vector<std::shared_ptr<Content>> subscriptions;
     {
@@ -161,7 +162,7 @@ class PayloadSubscriptions {
     if (known_.size() > publishers_max) known_.pop_back();
   }
 
-  /// What a payload subscription gives for a message, and whether it is what it gave before to somebody who has it still.
+  /// The lease that a payload subscription gives for a message, and whether it is one given before that is still in use.
   static std::pair<SharedLease, bool> take_by_handle(Content &subscription, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
     const std::lock_guard<std::mutex> lock(subscription.mutex);
     for (const auto &weak : subscription.recent) {
@@ -176,11 +177,11 @@ class PayloadSubscriptions {
     return {lease, false};
   }
 
-  /// Takes a payload subscription on the one topic of this kind that there is, for the descriptors that follow this one. What stands in the way may pass: it is
-  /// tried again.
+  /// Makes a payload subscription on the only topic of this kind, for the descriptors after this one. A failure may be temporary, so this is tried
+  /// again.
   rgaps::Failure attach(const Described<Meta> &described) {
     const std::lock_guard<std::mutex> lock(attach_mutex_);
-    if (!ordered(described.handle.publisher).empty()) return {RGAPS_STALE, "subscribed to the payloads just now; the next ones will be there"};
+    if (!ordered(described.handle.publisher).empty()) return {RGAPS_STALE, "subscribed to the payloads just now; the next messages will be valid"};
     const auto publisher = described.handle.publisher;
     const auto now = std::chrono::steady_clock::now();
     const auto known = std::find_if(attached_.begin(), attached_.end(), [publisher](const Attached &tried) { return tried.publisher == publisher; });
@@ -212,7 +213,7 @@ class PayloadSubscriptions {
       }
     }
     if (topics.size() != 1) {
-      std::string text = "nobody has subscribed to the payloads, and there are " + std::to_string(topics.size()) + " topics of " + kind;
+      std::string text = "there is no payload subscription, and there are " + std::to_string(topics.size()) + " topics of " + kind;
       for (const auto &topic : topics) text += (&topic == &topics.front() ? " (" : ", ") + topic;
       if (!topics.empty()) text += ")";
       return {RGAPS_STALE, text + "; use rgaps_ros::create_subscription, or keep an rgaps_ros::PayloadSubscription of the topic"};
@@ -221,10 +222,10 @@ class PayloadSubscriptions {
     if (!subscription) return subscription.error();
     own_.push_back(*subscription);
     return {RGAPS_STALE, "subscribed to the payloads of " + topics.front() +
-                             " by its first descriptor; messages from the next one on will be there (rgaps_ros::create_subscription misses none)"};
+                             " by its first descriptor; the next messages will be valid (rgaps_ros::create_subscription misses none)"};
   }
 
-  /// Names of the topics of a type that somebody publishes.
+  /// Names of the topics of a type that have a publisher.
   static std::vector<std::string> published(const Process::Known &known, const std::string &type) {
     std::vector<rgaps_topic_t> all(256);
     std::uint64_t count = 0;

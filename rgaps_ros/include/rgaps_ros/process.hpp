@@ -1,6 +1,6 @@
 /**
  * @file
- * What a process has of RGAPS: one node for each ROS domain (and device), made by its first publisher or subscription. Without rclcpp.
+ * The process's RGAPS nodes: one for each ROS domain (and device), made by its first publisher or subscription. Without rclcpp.
  */
 
 #ifndef RGAPS_ROS__PROCESS_HPP_
@@ -21,7 +21,8 @@ namespace rgaps_ros {
 
 class Process {
  public:
-  /// The one of this process. Never destroyed: a component's static objects may outlive ours, and the kernel tells the manager of our end.
+  /// The instance of this process. Never destroyed: a component's static objects may outlive it, and the kernel tells the manager when the process
+  /// ends.
   static Process &instance() {
     static Process *const process = new Process;
     return *process;
@@ -32,13 +33,13 @@ class Process {
     std::shared_ptr<rgaps::Node> node;
   };
 
-  /// The domain of a program that says nothing else.
+  /// The domain of a program that does not set one.
   static std::uint32_t default_domain() {
     const char *text = std::getenv("ROS_DOMAIN_ID");
     return text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : 0;
   }
 
-  /// The node of a domain. `device` is empty for the one of the host's pools. It ends with its last user.
+  /// The node of a domain. An empty `device` means the device of the host's pools. The node ends with its last user.
   rgaps::Result<std::shared_ptr<rgaps::Node>> node(std::uint32_t domain, const std::string &device) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto &known = nodes_[{domain, device}];
@@ -54,7 +55,7 @@ class Process {
     return node;
   }
 
-  /// The nodes that there are.
+  /// The nodes that exist now.
   std::vector<Known> nodes() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<Known> nodes;

@@ -7,12 +7,12 @@
  *     render<<<grid, block, 0, stream>>>(loan.device_pointer().value(), ...);
  *     publisher.publish(std::move(loan), stream).value();
  *
- * The message is published in the core first, where its subscribers find it in place; then its descriptor goes out by an ordinary
- * rclcpp::Publisher, under whatever RMW, for those who are woken by ROS. No call waits for the GPU.
+ * The message is first published in the core, where its subscribers read it in place. Then an ordinary rclcpp::Publisher, under any RMW, publishes
+ * its descriptor to ROS subscriptions. No call waits for the GPU.
  *
- * On a lifecycle node the ROS publisher is the node's own, managed one: nothing is published while the node is not active, and calls say so.
+ * On a lifecycle node the ROS publisher is a managed entity: while the node is not active nothing is published, and calls return an error.
  *
- * Constructors throw, as those of rclcpp do; calls return an rgaps::Result.
+ * Constructors throw, like those of rclcpp; calls return an rgaps::Result.
  */
 
 #ifndef RGAPS_ROS__PUBLISHER_HPP_
@@ -31,11 +31,11 @@
 
 namespace rgaps_ros {
 
-/// How a publisher is made.
+/// Options of a publisher.
 struct PublisherOptions {
-  /// Those of rclcpp. History, depth and reliability may be overridden by parameters (qos_overrides) unless told otherwise.
+  /// rclcpp's options. Parameters (qos_overrides) may override history, depth and reliability unless these options say otherwise.
   rclcpp::PublisherOptions ros;
-  /// Tells two publishers of a node and topic apart in the names of their parameters.
+  /// Distinguishes the parameters of two publishers of one node and topic.
   std::string id;
 
   PublisherOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
@@ -43,21 +43,21 @@ struct PublisherOptions {
 
 namespace detail {
 
-/// The publisher of the descriptors, and whether its node lets it publish now.
+/// The publisher of descriptors, and whether its node allows it to publish now.
 template <class DeviceT>
 struct RosPublisher {
   std::shared_ptr<rclcpp::Publisher<DeviceT>> publisher;
   std::function<bool()> is_activated;
 };
 
-/// On a lifecycle node: one that the node activates. Known by its method, so that nobody else needs rclcpp_lifecycle.
+/// On a lifecycle node: a managed publisher. Detected by its method, so that other nodes do not need rclcpp_lifecycle.
 template <class DeviceT, class NodeT>
 auto ros_publisher(NodeT &node, const std::string &topic, const rclcpp::QoS &qos, const rclcpp::PublisherOptions &options, int)
     -> decltype(node.template create_publisher<DeviceT>(topic, qos, options)->is_activated(), RosPublisher<DeviceT>()) {
   const auto made = node.template create_publisher<DeviceT>(topic, qos, options);
   return {made, [made] { return made->is_activated(); }};
 }
-/// On another node.
+/// On any other node.
 template <class DeviceT, class NodeT>
 RosPublisher<DeviceT> ros_publisher(NodeT &node, const std::string &topic, const rclcpp::QoS &qos, const rclcpp::PublisherOptions &options,
                                     long) {
@@ -68,25 +68,25 @@ RosPublisher<DeviceT> ros_publisher(NodeT &node, const std::string &topic, const
 
 }  // namespace detail
 
-/// A block of a publisher's pool that is being filled, and what it will be. Given back if it is not published.
+/// A block of a publisher's pool that is being filled, with its metadata. Freed if it is not published.
 template <class MetaT>
 class [[nodiscard]] Loan {
  public:
   using Meta = MetaT;
   Loan(rgaps::Loan<Meta> loan, const Meta &meta) : loan_(std::move(loan)), meta_(meta) {}
 
-  /// The block for the CPU: in place where it can reach it, else memory that is copied there when the loan is published.
+  /// The block for the CPU: in place if the CPU can reach it, else memory that is copied there when the loan is published.
   template <class T = std::uint8_t>
   rgaps::Result<rgaps::Span<T>> host() {
     return loan_.template as<T>();
   }
-  /// Where the device fills the block.
+  /// The address at which the device fills the block.
   rgaps::Result<void *> device_pointer() const { return loan_.device_pointer(); }
   /// A DLPack tensor for an array library to fill.
   rgaps::Result<DLManagedTensorVersioned *> dlpack(const char *field = nullptr) const { return loan_.dlpack(field); }
 
   const Meta &meta() const noexcept { return meta_; }
-  /// Completes the metadata; it keeps describing the same number of bytes.
+  /// Replaces the metadata; it must describe the same number of bytes.
   rgaps::Result<void> set_meta(const Meta &meta) {
     auto set = loan_.set_meta(meta);
     if (set) meta_ = meta;
@@ -106,15 +106,15 @@ class [[nodiscard]] Loan {
   Meta meta_;
 };
 
-/// Publishes DeviceT on a topic. Usable from any thread; messages and their descriptors go in one order, so that a push which waits for space keeps
-/// other threads from publishing meanwhile.
+/// Publishes DeviceT on a topic. Usable from any thread. Messages and their descriptors are published in the same order, so a push that waits for
+/// space blocks publishing in other threads.
 template <class DeviceT>
 class Publisher {
  public:
   using Meta = typename DeviceT::Meta;
   using Handle = rgaps_message_handle_t;
 
-  /// On a node, or a pointer to one: rclcpp::Node, LifecycleNode and the like. The topic is that of the ROS publisher, remapped and qualified.
+  /// Takes a node or a pointer to one: rclcpp::Node, LifecycleNode and similar. The topic is that of the ROS publisher, remapped and qualified.
   template <class NodeT>
   Publisher(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos, const PublisherOptions &options = PublisherOptions())
       : content_(std::make_shared<Content>(NodeInterfaces::of(node),
@@ -126,46 +126,46 @@ class Publisher {
     });
   }
 
-  /// A block for the bytes that `meta` describes. What a full pool means is a parameter.
+  /// Loans a block for the bytes that `meta` describes. A parameter decides what happens when the pool is full.
   rgaps::Result<Loan<Meta>> loan(const Meta &meta) const {
     auto loan = content_->core.loan(meta);
     if (!loan) return loan.error();
     return Loan<Meta>(std::move(*loan), meta);
   }
-  /// The same of metadata that may have failed.
+  /// The same for a metadata result; returns its error if it failed.
   rgaps::Result<Loan<Meta>> loan(const rgaps::Result<Meta> &meta) const {
     if (!meta) return meta.error();
     return loan(meta.value());
   }
 
-  /// Publishes a loan without a copy, behind the stream's work so far.
+  /// Publishes a loan without a copy, behind the work enqueued on the stream so far.
   rgaps::Result<Handle> publish(Loan<Meta> &&loan, rgaps::Stream stream = nullptr) const {
     if (!is_activated()) return inactive();
     const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(std::move(loan.loan_).publish(stream), loan.meta_);
   }
-  /// Publishes device memory of another owner, behind the stream's work so far: one copy on the device.
+  /// Publishes other device memory, behind the work enqueued on the stream so far: one copy on the device.
   rgaps::Result<Handle> push(const Meta &meta, const void *data, std::uint64_t bytes, rgaps::Stream stream = nullptr) const {
     if (!is_activated()) return inactive();
     const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(content_->core.push(meta, data, bytes, stream), meta);
   }
-  /// Publishes memory of the CPU's: one copy into the pool.
+  /// Publishes CPU memory: one copy into the pool.
   rgaps::Result<Handle> push_host(const Meta &meta, const void *data, std::uint64_t bytes) const {
     if (!is_activated()) return inactive();
     const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(content_->core.push_host(meta, data, bytes), meta);
   }
 
-  /// Whether its node lets it publish: false on a lifecycle node that is not active.
+  /// Whether the node allows it to publish: false on a lifecycle node that is not active.
   bool is_activated() const { return content_->is_activated(); }
   const char *get_topic_name() const { return content_->ros->get_topic_name(); }
-  /// ROS subscriptions to the descriptors, those of this process included.
+  /// ROS subscriptions to the descriptors, including those of this process.
   std::size_t get_subscription_count() const { return content_->ros->get_subscription_count(); }
-  /// Subscribers of the payloads on this host; each remote host that wants them counts as one.
+  /// Subscribers to the payloads on this host; each remote host that subscribes counts as one.
   std::uint64_t reader_count() const { return content_->core.subscriber_count(); }
   rgaps::Result<rgaps_publisher_statistics_t> statistics() const { return content_->core.statistics(); }
-  /// Where payloads lie, as DLPack says it: the device to make streams on (device_type 2 is an NVIDIA GPU, device_id its number in this process).
+  /// The device of the payloads, in DLPack's terms, on which to make streams (device_type 2 is an NVIDIA GPU, device_id its ordinal in this process).
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// The publisher of the descriptors.
   const std::shared_ptr<rclcpp::Publisher<DeviceT>> &ros() const { return content_->ros; }
@@ -180,8 +180,8 @@ class Publisher {
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
     std::uint64_t refused_before = 0;
-    /// From a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken. Recursive, for
-    /// a middleware that calls back from within.
+    /// Held from publishing a message until its descriptor is published: if another descriptor overtook it, a subscriber that takes by handle in
+    /// order would already have released the message. Recursive, because the middleware may call back from within.
     std::recursive_mutex turn;
 
     Content(NodeInterfaces node_, detail::RosPublisher<DeviceT> made, const std::string &id)
@@ -217,14 +217,14 @@ class Publisher {
   };
 
   rgaps::Failure inactive() const {
-    return {RGAPS_REFUSED, std::string(get_topic_name()) + ": the publisher is not active, since its lifecycle node is not"};
+    return {RGAPS_REFUSED, std::string(get_topic_name()) + ": the publisher is not active: activate its lifecycle node first"};
   }
 
-  /// Sends the descriptor of what was published.
+  /// Publishes the descriptor of a published message.
   rgaps::Result<Handle> announce(rgaps::Result<Handle> published, const Meta &meta) const {
     if (!published) return published;
     Described<Meta> described{*published, meta};
-    // Within the process the object itself is passed on: whoever subscribes by the adapter alone takes it when first used.
+    // Within the process the object itself is passed on: a subscription by the type adapter alone takes the message on first use.
     auto lease = std::make_shared<Lease<Meta>>(described, typename Lease<Meta>::Find([described] { return Adapter<DeviceT>::take_by_handle(described); }));
     try {
       content_->ros->publish(std::make_unique<DeviceT>(std::move(lease)));

@@ -1,7 +1,7 @@
 /**
  * @file
- * Which refusals were told already: each is told once for each publisher and status, so that a bag that is played does not fill the log. When
- * there are more of them than can be remembered (descriptors that are made up), one a second is told.
+ * Limits log messages about refusals: each is logged once for each publisher and status, so that playing a bag does not fill the log. If there are
+ * more of them than can be remembered (forged descriptors), one a second is logged.
  */
 
 #ifndef RGAPS_ROS__REFUSALS_HPP_

@@ -1,6 +1,6 @@
 /**
  * @file
- * Everything that a node needs: device types, type adapters, publishers, subscriptions.
+ * Includes everything that a node needs: device types, type adapters, publishers, subscriptions.
  */
 
 #ifndef RGAPS_ROS__RGAPS_ROS_HPP_

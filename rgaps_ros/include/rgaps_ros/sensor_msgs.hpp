@@ -1,9 +1,9 @@
 /**
  * @file
- * sensor_msgs/Image and sensor_msgs/PointCloud2 in the core's terms, and back. Without rclcpp.
+ * Converts sensor_msgs/Image and sensor_msgs/PointCloud2 to the core's types and back. Without rclcpp.
  *
- * A message may come from anybody. What RGAPS cannot carry unchanged is refused with the reason: an unknown encoding, rows that do not fit,
- * bytes missing or left over, a frame_id of more than 64 bytes, more than 16 fields.
+ * Input is not trusted. A message that RGAPS cannot carry unchanged is refused with the reason: an unknown encoding, rows that do not fit,
+ * missing or extra bytes, a frame_id of more than 64 bytes, more than 16 fields.
  */
 
 #ifndef RGAPS_ROS__SENSOR_MSGS_HPP_
@@ -55,7 +55,7 @@ rgaps::Result<Meta> check_bytes(Meta meta, std::size_t bytes, const std::string 
 
 }  // namespace detail
 
-/// What an image is.
+/// The metadata of an image.
 inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &message) {
   auto made = rgaps::Image::create(message.width, message.height, message.encoding);
   if (!made) return made.error();
@@ -64,7 +64,7 @@ inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &messa
     return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "the encoding has a zero byte"};
   }
   if (message.is_bigendian > 1) {
-    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "is_bigendian is " + std::to_string(message.is_bigendian) + "; it may be 0 or 1"};
+    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "is_bigendian is " + std::to_string(message.is_bigendian) + "; it must be 0 or 1"};
   }
   image.step = message.step;
   image.is_bigendian = message.is_bigendian;
@@ -73,7 +73,7 @@ inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &messa
                                                              std::to_string(message.step) + " in " + message.encoding);
 }
 
-/// What a point cloud is.
+/// The metadata of a point cloud.
 inline rgaps::Result<rgaps::PointCloud> describe(const sensor_msgs::msg::PointCloud2 &message) {
   auto made = rgaps::PointCloud::create(message.width, message.height, message.point_step);
   if (!made) return made.error();
@@ -94,7 +94,7 @@ inline rgaps::Result<rgaps::PointCloud> describe(const sensor_msgs::msg::PointCl
                              "a cloud of " + std::to_string(message.height) + " rows of " + std::to_string(message.row_step) + " B");
 }
 
-/// Makes an image of metadata and pixels: one copy.
+/// Fills an image message from metadata and pixels: one copy.
 inline void write(const rgaps::Image &meta, rgaps::Span<const std::uint8_t> pixels, sensor_msgs::msg::Image &message) {
   detail::copy_header(meta, message.header);
   message.width = meta.width();
@@ -105,7 +105,7 @@ inline void write(const rgaps::Image &meta, rgaps::Span<const std::uint8_t> pixe
   message.data = std::vector<std::uint8_t>(pixels.begin(), pixels.end());
 }
 
-/// Makes a point cloud of metadata and points: one copy.
+/// Fills a point cloud message from metadata and points: one copy.
 inline void write(const rgaps::PointCloud &meta, rgaps::Span<const std::uint8_t> points, sensor_msgs::msg::PointCloud2 &message) {
   detail::copy_header(meta, message.header);
   message.width = meta.width();

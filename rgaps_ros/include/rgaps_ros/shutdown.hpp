@@ -1,9 +1,9 @@
 /**
  * @file
- * What is to be done when ROS shuts down.
+ * Calls a function when ROS shuts down.
  *
- * The function is called by the thread that shuts down, at most once, and not any more when the destructor has returned. It must not destroy
- * what it is of.
+ * The thread that shuts down calls the function, at most once, and never after the destructor has returned. The function must not destroy its own
+ * OnShutdown.
  */
 
 #ifndef RGAPS_ROS__SHUTDOWN_HPP_

@@ -5,16 +5,16 @@
  *     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(
  *         *this, "camera/front", rclcpp::SensorDataQoS(), [this](const rgaps::DeviceImage &image) { ... });
  *
- * Two subscriptions in one: a core subscriber, which has the payloads (it is made first, so that none is missed), and an ordinary
- * rclcpp::Subscription to the descriptors, which wakes the executor. The callback's argument is taken by the descriptor from this
- * subscription's own core subscriber; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
+ * It has two parts. A core subscriber receives the payloads; it is made first, so that it misses none. An ordinary rclcpp::Subscription receives the
+ * descriptors and wakes the executor. Each descriptor's message is taken from this subscription's own core subscriber. The callback takes it as a
+ * const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and optionally an rclcpp::MessageInfo.
  *
- * What cannot be taken (a replayed or stale descriptor; one whose payload does not come within payload_timeout_ms from another host) is
- * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it. A shutdown of ROS ends the wait.
- * A message that was published before the subscription was there, but its descriptor came still, is early: that is counted alone.
+ * A message that cannot be taken (its descriptor is replayed or stale, or its payload does not arrive within payload_timeout_ms from another host) is
+ * logged once for each publisher, counted, and passed to `options.refused` if set; the callback is not called. A shutdown of ROS ends the wait. A
+ * message that was published before the subscription existed, but whose descriptor still arrived, is early: it is only counted.
  *
- * In a callback group that is not Reentrant, messages are taken by handle in the order in which each publisher has published them: what the executor
- * leaves out is released, and counted as lost.
+ * In a callback group that is not Reentrant, messages are taken by handle in each publisher's order: messages that the executor skips are released,
+ * and counted as lost.
  */
 
 #ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
@@ -37,16 +37,17 @@
 
 namespace rgaps_ros {
 
-/// How a subscription is made.
+/// Options of a subscription.
 template <class DeviceT>
 struct SubscriptionOptions {
-  /// Those of rclcpp. History, depth and reliability may be overridden by parameters (qos_overrides) unless told otherwise.
+  /// rclcpp's options. Parameters (qos_overrides) may override history, depth and reliability unless these options say otherwise.
   rclcpp::SubscriptionOptions ros;
-  /// Tells two subscriptions of a node and topic apart in the names of their parameters.
+  /// Distinguishes the parameters of two subscriptions of one node and topic.
   std::string id;
-  /// The stream on which the callback works: messages come before their bytes do, and the stream waits for them; they are released behind its work.
+  /// The callback's stream: messages are delivered before their bytes are written, the stream waits for the bytes, and messages are released behind
+  /// its work.
   std::optional<rgaps::Stream> stream;
-  /// Gets what could not be taken: descriptor, metadata and error().
+  /// Receives messages that could not be taken: descriptor, metadata and error().
   std::function<void(const DeviceT &)> refused;
 
   SubscriptionOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
@@ -54,7 +55,7 @@ struct SubscriptionOptions {
 
 namespace detail {
 
-/// The QoS that rclcpp will use, before it makes the subscription.
+/// The QoS that rclcpp will use, computed before it makes the subscription.
 inline rclcpp::QoS overridden(const NodeInterfaces &node, const std::string &topic, const rclcpp::QoS &qos,
                               const rclcpp::QosOverridingOptions &options) {
   if (options.get_policy_kinds().empty()) return qos;
@@ -70,11 +71,11 @@ struct SubscriptionParameters {
   explicit SubscriptionParameters(const EndpointParameters &parameters)
       : timeout(std::chrono::milliseconds(parameters.integer(
             "payload_timeout_ms", 1000, 0, milliseconds_max,
-            "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
-        slack(parameters.integer("slack", 8, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
+            "How many milliseconds to wait for a descriptor's payload that is in transit from another host. The executor's thread waits."))),
+        slack(parameters.integer("slack", 8, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that arrive late.")) {}
 };
 
-/// Calls a callback of whatever signature.
+/// Calls a callback of any supported signature.
 template <class DeviceT, class Callback>
 void call(Callback &callback, DeviceT device, const rclcpp::MessageInfo &info) {
   using Unique = std::unique_ptr<DeviceT>;
@@ -85,11 +86,11 @@ void call(Callback &callback, DeviceT device, const rclcpp::MessageInfo &info) {
     const DeviceT &message = device;
     callback(message);
   } else if constexpr (std::is_invocable_v<Callback &, Unique, const rclcpp::MessageInfo &>) {
-    // A std::shared_ptr<const T> is made of it as well.
+    // A std::shared_ptr<const T> is made from it, too.
     callback(std::make_unique<DeviceT>(std::move(device)), info);
   } else {
     static_assert(std::is_invocable_v<Callback &, Unique>,
-                  "a callback takes const T &, std::unique_ptr<T> or std::shared_ptr<const T>, and perhaps const rclcpp::MessageInfo &");
+                  "a callback takes const T &, std::unique_ptr<T> or std::shared_ptr<const T>, and optionally const rclcpp::MessageInfo &");
     callback(std::make_unique<DeviceT>(std::move(device)));
   }
 }
@@ -108,7 +109,7 @@ class Subscription {
   template <class Callback>
   Subscription(const NodeInterfaces &node, const std::string &topic, const rclcpp::QoS &qos, Callback callback, const Options &options)
       : content_(std::make_shared<Content>(node, topic, qos, options)) {
-    // The callback holds the content: a message that is being handled outlives this object.
+    // The callback holds the content, so a message that is being handled outlives this object.
     std::function<void(const Descriptor &, const rclcpp::MessageInfo &)> on_descriptor =
         [content = content_, callback = std::move(callback)](const Descriptor &descriptor, const rclcpp::MessageInfo &info) mutable {
           auto device = content->take_by_handle(descriptor);
@@ -126,11 +127,11 @@ class Subscription {
   const char *get_topic_name() const { return ros_->get_topic_name(); }
   std::size_t get_publisher_count() const { return ros_->get_publisher_count(); }
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->core.statistics(); }
-  /// Where payloads lie, as DLPack says it: a stream of options.stream is one of this device.
+  /// The device of the payloads, in DLPack's terms; options.stream must be a stream of this device.
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// Descriptors whose message could not be taken.
   std::uint64_t refused_count() const { return content_->refused; }
-  /// Descriptors of messages that were published before this subscription was there.
+  /// Descriptors of messages that were published before this subscription existed.
   std::uint64_t early_count() const { return content_->early; }
   /// The subscription to the descriptors.
   const std::shared_ptr<rclcpp::Subscription<Descriptor>> &ros() const { return ros_; }
@@ -151,7 +152,7 @@ class Subscription {
     std::atomic<std::uint64_t> early{0};
     std::uint64_t lost_before = 0;
     std::uint64_t refused_before = 0;
-    // Last, so that it ends before what it interrupts.
+    // Last member, so that it is destroyed before the members that it interrupts.
     OnShutdown shutdown;
 
     Content(const NodeInterfaces &node_, const std::string &name, const rclcpp::QoS &qos, const Options &options)
@@ -174,14 +175,14 @@ class Subscription {
       return detail::subscriber_qos(detail::overridden(node, topic, qos, options.ros.qos_overriding_options), own.slack);
     }
 
-    /// The message that a descriptor names, if it can be had.
+    /// The message that a descriptor names, if it can be taken.
     std::optional<DeviceT> take_by_handle(const Descriptor &descriptor) {
       const auto described = copy<Meta>(descriptor);
       auto lease = std::make_shared<Lease<Meta>>(described, taken(described));
       const auto why = lease->failure();
       DeviceT device(std::move(lease));
       if (!why) return device;
-      // Not refused: nobody waits for it any more.
+      // The shutdown interrupted the wait: that is not a refusal.
       if (why->status == RGAPS_TIMED_OUT && shutdown.is_over()) return std::nullopt;
       if (why->status == RGAPS_EARLY) {
         ++early;
@@ -229,7 +230,7 @@ class Subscription {
   std::shared_ptr<void> diagnostics_;
 };
 
-/// Subscribes on a node, or a pointer to one: rclcpp::Node, LifecycleNode and the like. Throws as rclcpp does, and rgaps::Error.
+/// Subscribes on a node, or a pointer to one: rclcpp::Node, LifecycleNode and similar. Throws what rclcpp throws, and rgaps::Error.
 template <class DeviceT, class NodeT, class Callback>
 typename Subscription<DeviceT>::SharedPtr create_subscription(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos,
                                                               Callback &&callback,
@@ -238,7 +239,7 @@ typename Subscription<DeviceT>::SharedPtr create_subscription(NodeT &&node, cons
                                                  options);
 }
 
-/// A payload subscription for those who subscribe by the type adapter alone: payloads of the topic come from here on. Kept beside the subscription, and made before it.
+/// A payload subscription, for nodes that subscribe by the type adapter alone. Make it before the subscription, and keep it as long.
 template <class DeviceT>
 class PayloadSubscription {
  public:

@@ -1,10 +1,10 @@
 /**
  * @file
- * rclcpp::TypeAdapter between the device types and rgaps_msgs, so that nodes publish and subscribe rgaps::DeviceImage.
+ * rclcpp::TypeAdapter between the device types and rgaps_msgs, so that nodes can publish and subscribe to rgaps::DeviceImage.
  *
- * To ROS it is a copy of handle and metadata. From ROS it is a take by handle: the payload is in the pool of this host, or comes within the time-out, or
- * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> takes through the payload subscriptions of the process (payload_subscriptions.hpp);
- * rgaps_ros::create_subscription has a core subscriber of its own and is what most want.
+ * To ROS, it copies handle and metadata. From ROS, it takes by handle: the payload is in the pool of this host, or arrives within the time-out, or
+ * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> takes through the payload subscriptions of the process
+ * (payload_subscriptions.hpp). Prefer rgaps_ros::create_subscription, which has its own core subscriber.
  */
 
 #ifndef RGAPS_ROS__TYPE_ADAPTER_HPP_
@@ -34,7 +34,7 @@ struct Adapter {
     destination = custom_type(take_by_handle(copy<Meta>(source)));
   }
 
-  /// The lease of a message by a payload subscription of the process. A refusal is logged, once a publisher.
+  /// Takes a message through a payload subscription of the process. Logs a refusal once for each publisher.
   static std::shared_ptr<Lease<Meta>> take_by_handle(const Described<Meta> &described) {
     auto lease = PayloadSubscriptions<Meta>::instance().lease(described);
     const auto why = lease->failure();

@@ -1,6 +1,6 @@
-//! What the tests of the layer share: the doubles, which are C made of abi/functions.def and compiled here, and the layer's library.
+//! Shared by the tests of the layer: the doubles, C code generated from abi/functions.def and compiled here, and the layer's library.
 
-#![allow(dead_code)] // Each test program uses a part.
+#![allow(dead_code)] // Each test program uses only a part.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt::Write;
@@ -10,12 +10,12 @@ use std::process::Command;
 #[path = "../../build/table.rs"]
 pub mod table;
 
-/// The name that the doubles are loaded by.
+/// The name by which the recording double is loaded.
 pub const RECORDING: &str = "rmw_recording";
-/// As above.
+/// The name by which the forwarding double is loaded.
 pub const FORWARDING: &str = "rmw_forwarding";
 
-/// The functions that this build of the layer exports, by its table; never none.
+/// The functions that this build of the layer exports, from its table; never empty.
 pub fn functions() -> Vec<table::Function> {
     let level = env!("RMW_LEVEL").parse().unwrap();
     let functions = table::functions(include_str!("../../abi/functions.def"), level);
@@ -23,7 +23,7 @@ pub fn functions() -> Vec<table::Function> {
     functions
 }
 
-/// The layer as cargo has built it for the tests: beside them.
+/// The layer's library, which cargo built for the tests beside them.
 pub fn layer() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let library = program.with_file_name("librmw_rgaps.so");
@@ -67,7 +67,7 @@ pub fn rcutils_into(folder: &Path) {
     compile(&folder.join("librcutils.so"), &[&source("rcutils.c")]);
 }
 
-/// The recording inner RMW into a folder; without the functions that are named.
+/// Compiles the recording inner RMW into a folder, without the named functions.
 pub fn recording_into(folder: &Path, without: &[&str]) {
     let mut c = format!("#include \"{}\"\n", source("recording_head.c").display());
     for function in functions().iter().filter(|function| !without.contains(&function.name.as_str())) {
@@ -95,12 +95,12 @@ fn record_function(c: &mut String, function: &table::Function) {
     writeln!(c, "    result = again({});\n  }}\n  return result;\n}}", names.join(", ")).unwrap();
 }
 
-/// The forwarding inner RMW, and what calls each function with handles of the layer's, into a folder.
+/// Compiles the forwarding inner RMW, and callers of each function with the layer's handles, into a folder.
 pub fn forwarding_into(folder: &Path) {
     forwarding_with(folder, &[]);
 }
 
-/// As above, without rmw_subscription_set_on_new_message_callback.
+/// The same, without rmw_subscription_set_on_new_message_callback.
 pub fn deaf_into(folder: &Path) {
     forwarding_with(folder, &["-DDEAF"]);
 }
@@ -138,7 +138,7 @@ const HANDLES: [&str; 7] = [
     "rmw_event_t",
 ];
 
-/// Calls of all functions that take a publisher, a subscription or an event, with those that are given, and nulls for the rest.
+/// Generates calls of all functions that take a publisher, a subscription or an event, with the given ones, and nulls for the rest.
 fn with_handles_into(folder: &Path) {
     let mut c = String::from("#include \"headers.h\"\n#include <string.h>\n");
     let mut names = Vec::new();
@@ -173,7 +173,7 @@ fn with_handles_into(folder: &Path) {
     compile(&folder.join("libwith_handles.so"), &[&file]);
 }
 
-/// The caller of every function, into a folder.
+/// Compiles the caller of every function into a folder.
 pub fn caller_into(folder: &Path) {
     let mut c = format!("#include \"{}\"\n", source("caller_head.c").display());
     let functions = functions();
@@ -214,12 +214,12 @@ fn declared(parameters: &[String]) -> String {
     parameters.iter().enumerate().map(|(index, c_type)| format!("{c_type} a{index}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a function may write there: a pointer to what is not constant.
+/// Whether a function may write through it: a pointer to a type that is not const.
 pub fn is_written(c_type: &str) -> bool {
     c_type.contains('*') && !c_type.starts_with("const ")
 }
 
-/// What lies at a place of an array of the doubles'.
+/// The element at an index of one of the doubles' arrays.
 pub fn at<T: Copy>(array: *const T, place: usize) -> T {
     // SAFETY: the tests ask for places that the doubles' arrays have.
     let place = unsafe { array.add(place) };
@@ -231,7 +231,7 @@ pub fn at<T: Copy>(array: *const T, place: usize) -> T {
 pub struct Library(*mut c_void);
 
 impl Library {
-    /// Loads it; `globally` for what others are to find.
+    /// Loads it; with `globally`, its symbols are visible to other libraries.
     pub fn load(path: &Path, globally: bool) -> Self {
         let path = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
         let scope = if globally { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
@@ -241,7 +241,7 @@ impl Library {
         Self(handle)
     }
 
-    /// An address by its name.
+    /// The address of a symbol.
     pub fn find(&self, name: &str) -> *mut c_void {
         let c_name = CString::new(name).unwrap();
         // SAFETY: a loaded library and a C string.
@@ -259,7 +259,7 @@ pub fn error(rcutils: &Library) -> String {
     unsafe { CStr::from_ptr(error()) }.to_string_lossy().into_owned()
 }
 
-/// What was logged so far.
+/// The log so far.
 pub fn logged(rcutils: &Library) -> String {
     // SAFETY: rcutils.c has it with this type.
     let log: extern "C" fn(*mut c_char, usize) = unsafe { std::mem::transmute(rcutils.find("double_log")) };

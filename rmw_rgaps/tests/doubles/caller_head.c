@@ -1,5 +1,5 @@
-/* Calls each function of the layer through C, with arguments at random, and compares what the recording inner RMW was given, what it wrote and
- * what it returned. The functions at the end are made of functions.def by the test. */
+/* Calls each function of the layer from C with random arguments, and compares them with what the recording inner RMW received, wrote and
+ * returned. The test generates the functions at the end from functions.def. */
 #include "headers.h"
 #include "recording.h"
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void begin(void)
   expected_length = 0;
 }
 
-/* A handle: null, or memory with noise in it. */
+/* A handle: null, or memory filled with random bytes. */
 static void *pointer(unsigned index)
 {
   return next_random(&seed) % 4 == 0 ? NULL : places[index];

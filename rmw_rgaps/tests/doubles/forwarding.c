@@ -1,5 +1,5 @@
-/* The forwarding inner RMW: a small one that works within one process, with handles of its own whose identifiers it compares by their address,
- * as real ones do. What is not written here is made of functions.def by the test: it looks at the identifiers of the handles that it is given. */
+/* The forwarding inner RMW: a small RMW within one process. Like real ones, it compares its handles' identifiers by address. The test generates
+ * the other functions from functions.def; those check the identifiers of their handles. */
 #include "headers.h"
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 static const char identifier[] = "rmw_forwarding";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-/* Handles that came here and are not of here. */
+/* Number of handles received that are not this RMW's. */
 static unsigned strangers;
 
 struct message
@@ -60,7 +60,7 @@ static bool is_ours(const void *handle)
   return false;
 }
 
-/* As a package with one type support has it: the C structs of introspection, as far as anybody reads them. */
+/* As in a package with a single type support: the C structs of introspection, as far as they are read. */
 struct members
 {
   const char *namespace;
@@ -270,7 +270,7 @@ static void deliver(const char *topic, const void *data, size_t bytes)
   pthread_mutex_unlock(&lock);
 }
 
-/* As if it came from another host: not through a publisher here. */
+/* Delivers a message as if it came from another host: not through a publisher here. */
 void double_deliver(const char *topic, const void *data, size_t bytes)
 {
   deliver(topic, data, bytes);
@@ -320,7 +320,7 @@ rmw_ret_t rmw_take(const rmw_subscription_t *subscription, void *data, bool *tak
   return take(subscription, data, taken);
 }
 
-/* Messages that wait in the inner queue of a topic's first subscription. */
+/* Number of messages in the inner queue of a topic's first subscription. */
 size_t double_queued(const char *topic)
 {
   size_t count = 0;
@@ -450,7 +450,7 @@ rmw_ret_t rmw_destroy_wait_set(rmw_wait_set_t *wait_set)
   return RMW_RET_OK;
 }
 
-/* How many are ready; those that are not become null if `tell`. Events of here are never ready. */
+/* Counts those that are ready; with `tell`, the others become null. Events of this RMW are never ready. */
 static size_t ready(
   const rmw_subscriptions_t *of_subscriptions, const rmw_guard_conditions_t *guards, const rmw_events_t *events, bool tell)
 {

@@ -1,4 +1,4 @@
-/* A stand-in for rcutils: what the layer says is kept for the test to read. Loaded before the layer, with its symbols for all. */
+/* A stand-in for rcutils that keeps the layer's errors and log for the test. Loaded before the layer, with global symbols. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -52,7 +52,7 @@ void rcutils_log(const void *location, int severity, const char *name, const cha
   pthread_mutex_unlock(&log_lock);
 }
 
-/* Copies what was logged so far. */
+/* Copies the log so far. */
 void double_log(char *into, size_t bytes)
 {
   pthread_mutex_lock(&log_lock);

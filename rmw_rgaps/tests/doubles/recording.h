@@ -1,4 +1,4 @@
-/* What the recording inner RMW and the caller share. */
+/* Shared by the recording inner RMW and the caller. */
 #ifndef RECORDING_H
 #define RECORDING_H
 #include <stddef.h>
@@ -11,21 +11,21 @@
 struct record
 {
   const char *name;
-  /* Calls since it was cleared. */
+  /* Calls since the record was cleared. */
   unsigned count;
-  /* The arguments' bytes, one after the other. */
+  /* The bytes of the arguments, concatenated. */
   unsigned char arguments[BYTES_MAX];
   size_t length;
-  /* What it wrote, and where. */
+  /* What the function wrote, and where. */
   struct
   {
     unsigned char *where;
     unsigned char bytes[OUT_BYTES];
   } outs[OUTS_MAX];
   unsigned out_count;
-  /* Bytes of what it returns. */
+  /* The bytes of its result. */
   unsigned char result[8];
-  /* If set, the function of the layer that it calls with its own arguments before it returns, once. */
+  /* If set, the layer's function that it calls once, with its own arguments, before it returns. */
   void *again;
   unsigned long long seed;
 };

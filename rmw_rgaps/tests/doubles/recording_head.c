@@ -1,5 +1,5 @@
-/* The recording inner RMW: each function notes its arguments, writes noise to where it may write, and returns what it is told to. Its functions
- * are made of functions.def by the test. */
+/* The recording inner RMW: each function records its arguments, writes random bytes where it may write, and returns the prepared result. The test
+ * generates its functions from functions.def. */
 #include "headers.h"
 #include "recording.h"
 #include <string.h>
@@ -31,7 +31,7 @@ static void write_noise(void *where)
   if (where && record.out_count < OUTS_MAX) {
     unsigned char *bytes = record.outs[record.out_count].bytes;
     fill_random(&record.seed, bytes, OUT_BYTES);
-    /* What is a bool to the layer stays one. */
+    /* A bool for the layer must stay a valid bool. */
     bytes[0] &= 1;
     memcpy(where, bytes, OUT_BYTES);
     record.outs[record.out_count++].where = where;

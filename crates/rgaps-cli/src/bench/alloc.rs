@@ -1,4 +1,4 @@
-//! `bench alloc`: the pool's allocator against bare rlsf of the same type, over fills and size mixes.
+//! `bench alloc`: the pool's allocator against bare rlsf of the same type, at several fill levels and size mixes.
 
 use rgaps_os::Mapping;
 use rgaps_shm::pool::block_bytes;
@@ -9,7 +9,7 @@ use super::{BenchError, Bound, Effort, Row};
 
 const BENCH: &str = "alloc";
 const POOL_BYTES: u64 = 256 << 20;
-/// Allocations and frees a timed batch.
+/// Allocations and frees in a timed batch.
 const BATCH: usize = 20_000;
 
 /// Sizes of a mix in bytes.
@@ -24,7 +24,7 @@ const MIXES: &[Mix] = &[
     Mix { name: "mixed 256 B to 1 MiB", bytes: &[256, 4096, 60_000, 921_600, 1 << 20, 12_345, 300] },
 ];
 
-/// Fills and mixes, each as ours / rlsf.
+/// Fill levels and mixes, each as ours / rlsf.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     for mix in MIXES {
@@ -55,10 +55,10 @@ fn case(effort: Effort, mix: &Mix, fill: u64) -> Result<Row, BenchError> {
     })
 }
 
-/// What both sides can do: replace the n-th living block by a new one.
+/// The operation of both sides: replace the n-th live block by a new one.
 trait Allocator {
     fn add(&mut self, bytes: u64) -> bool;
-    /// False if there was no block: the figure would count failures.
+    /// False if no block was found: the figure would then count failures.
     fn replace(&mut self, at: usize, bytes: u64) -> bool;
 }
 
@@ -77,7 +77,7 @@ fn fill_both(ours: &mut Ours, theirs: &mut Theirs, mix: &Mix, until: u64) -> usi
 }
 
 fn churn(allocator: &mut impl Allocator, mix: &Mix, live: usize) -> Result<f64, BenchError> {
-    // A fixed step that is coprime to most counts walks the living blocks in a scattered order, the same for both sides.
+    // A fixed step that is coprime to most counts visits the live blocks in a scattered order, the same for both sides.
     let mut at = 0;
     let mut missed = 0_u32;
     let took = seconds(|| {
@@ -127,8 +127,8 @@ impl Allocator for Ours {
     }
 }
 
-/// Bare rlsf over real memory of the same size, asked for blocks of the same lengths (its header included), so that both sides find
-/// or miss a block alike.
+/// Bare rlsf over real memory of the same size, with blocks of the same lengths (its header included), so that both sides find or miss a block
+/// alike.
 struct Theirs {
     engine: BareTlsf,
     live: Vec<Option<BareBlock>>,

@@ -4,11 +4,10 @@
 //!   publisher ─▶ manager A ══ loopback ══▶ manager B: ring ─copy─▶ pool ─▶ subscriber process
 //! ```
 //!
-//! Two pairs of managers on loopback addresses run at once and take turns. They differ in `chunk_bytes` alone: 1 MiB, so that a chunk is
-//! copied to the pool while the next one arrives; or more than the whole message, so that the copy starts when all of it is there. The
-//! time is from `publish` to the frame in the subscriber's hands. Beside it, without bound, the stages on their own: one copy of the
-//! message in memory, and its way through one bare socket. Store-and-forward takes about their sum; no path that goes through both takes
-//! much less than the slower of them.
+//! Two pairs of managers on loopback addresses run at once and take turns. They differ in `chunk_bytes` alone. With 1 MiB, a chunk is copied to the
+//! pool while the next one arrives. With more than the whole message, the copy starts when all of it has arrived. The time is from `publish` until
+//! the subscriber has the message. For comparison, without bound: the stages alone, one copy of the message in memory, and its transfer through one
+//! bare socket. Store-and-forward takes about their sum; no path through both takes much less than the slower one.
 
 use std::hint::black_box;
 
@@ -25,20 +24,20 @@ use super::{BenchError, Bound, Effort, Row, available_bytes};
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
 const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (64 << 20, "64 MiB")];
-/// The size that the promise is about, and the largest.
+/// The size with the promised bound, and the largest.
 const BYTES: u64 = 64 << 20;
 /// Rings of both pairs: room for whole messages of the largest size.
 const RING_BYTES: u64 = 256 << 20;
-/// As the default of the configuration.
+/// The configuration's default.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The most that a ring with a watermark of an eighth takes: more than the largest message.
+/// The largest chunk that a ring with a watermark of an eighth allows: more than the largest message.
 const WHOLE_BYTES: u64 = (RING_BYTES - RING_BYTES / 8) / 2 - 64;
-/// Before it counts, every page of rings and pools has been written.
+/// Warm-up rounds, in which every page of rings and pools is written.
 const WARM_UP: usize = 8;
-/// Pools, rings and sources of both pairs together, with room to spare.
+/// Pools, rings and sources of both pairs together, with a margin.
 const NEEDS_BYTES: u64 = 3 << 30;
 
-/// Each size: cut-through beside store-and-forward, and beside its stages.
+/// Each size: cut-through against store-and-forward, and against its stages.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     if available_bytes() < NEEDS_BYTES {
         tracing::warn!("e2e is left out: it needs {} GiB of free memory", NEEDS_BYTES >> 30);
@@ -102,7 +101,7 @@ fn size(
 
 /// A publisher on one host, a subscriber process on another.
 struct Journey {
-    // In the order in which they leave: clients before their managers.
+    // In drop order: clients before their managers.
     publisher: Publisher<Bytes>,
     _node: Node,
     subscribers: Subscribers,
@@ -124,7 +123,7 @@ impl Journey {
         Ok(Self { publisher, _node: node, subscribers, _hosts: hosts })
     }
 
-    /// ms from `publish` to the subscriber. The block has just been written, as a camera's would.
+    /// ms from `publish` to the subscriber. The block is written just before, as by a camera.
     fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
         let failed = |error: rgaps::PublishError| BenchError::failed(BENCH, error);
         let sequence = self.publisher.statistics().published + 1;
@@ -137,7 +136,7 @@ impl Journey {
     }
 }
 
-/// What the message goes through, each on its own: ms.
+/// The stages of the message, each alone: ms.
 #[derive(Clone, Copy)]
 struct Stage {
     memcpy: f64,
@@ -167,7 +166,7 @@ impl Stages {
 
     fn round(&mut self, bytes: u64) -> Result<Stage, BenchError> {
         let failed = |error: rgaps_os::OutOfRange| BenchError::failed(BENCH, error);
-        // Just written, like the message that takes the whole journey.
+        // Just written, like the message that takes the whole path.
         write(&self.from, bytes, 2)?;
         let mut copied = Ok(());
         let memcpy = seconds(|| copied = black_box(self.to.mapping().copy_from(0, self.from.mapping(), 0, bytes)));

@@ -1,8 +1,8 @@
-//! `bench fanout`: what one more subscriber on the host costs, beside a bare futex wake-up of as many processes.
+//! `bench fanout`: the cost of one more subscriber on the host, against a bare futex wake-up of as many processes.
 //!
-//! A block is loaned and published without a byte of it being touched; the time ends when the median subscriber process has the frame.
-//! The promise is about the slope between N = 1 and N = 8. That nothing is copied is read from what the subscribers have mapped: one
-//! inode, one offset, and a mode in which the kernel lets nobody write.
+//! A block is loaned and published without touching its bytes; the time ends when the median subscriber process has the message. The promised bound
+//! is on the slope between N = 1 and N = 8. The subscribers' mappings prove that nothing is copied: one inode, one offset, and a mode in which the
+//! kernel allows no writes.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use super::{BenchError, Bound, Effort, Row, page};
 
 const BENCH: &str = "fanout";
 const REFERENCE: &str = "bare futex broadcast";
-/// Subscribers on the host; the slope is taken between the first and the last.
+/// Numbers of subscribers on the host; the slope is between the first and the last.
 const COUNTS: [u8; 4] = [1, 2, 4, 8];
 const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (1 << 30, "1 GiB")];
 
-/// The sizes, each with its line a count, the slope, and what is mapped.
+/// For each size: a line for each count, the slope, and the mappings.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let settings = [("listen", "tcp/127.0.0.1:0".to_owned())];
     let host = Host::start(BENCH, &settings)?;
@@ -38,7 +38,7 @@ fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Resu
         COUNTS.iter().map(|count| Fan::new(host, node, *count, bytes, name)).collect::<Result<Vec<_>, _>>()?;
     let mut crowds = COUNTS.iter().map(|count| Crowd::new(Body::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
     let mut samples = COUNTS.map(|_| Samples::default());
-    // All counts take turns, so that a slope is between figures of the same moment.
+    // All counts take turns, so that the figures of a slope are from the same time.
     for round in 0..rounds {
         for ((fan, crowd), (ours, theirs)) in fans.iter_mut().zip(&mut crowds).zip(&mut samples) {
             if round % 2 == 0 {
@@ -58,10 +58,10 @@ fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Resu
     Ok(rows)
 }
 
-/// µs of ours and of the bare broadcast, round by round.
+/// µs of ours and of the bare broadcast, by round.
 type Samples = (Vec<f64>, Vec<f64>);
 
-/// A count on its own.
+/// The line of a single count.
 fn level(name: &str, count: u8, (ours, theirs): &Samples) -> Row {
     let medians = Pairs::of(ours.clone(), theirs.clone()).medians();
     Row {
@@ -76,7 +76,7 @@ fn level(name: &str, count: u8, (ours, theirs): &Samples) -> Row {
     }
 }
 
-/// From the fewest to the most.
+/// The slope from the fewest to the most.
 fn slope(name: &str, samples: &[Samples; COUNTS.len()]) -> Row {
     let [fewest, .., most] = samples;
     let more = f64::from(COUNTS[COUNTS.len() - 1] - COUNTS[0]);
@@ -94,7 +94,7 @@ fn slope(name: &str, samples: &[Samples; COUNTS.len()]) -> Row {
     }
 }
 
-/// A topic of its own with a publisher here and N subscriber processes.
+/// A topic with a publisher in this process and N subscriber processes.
 struct Fan {
     publisher: Publisher<Bytes>,
     subscribers: Subscribers,
@@ -109,7 +109,7 @@ impl Fan {
         let subscribers = host.subscribers(&topic, count.into(), false)?;
         host::wait_for_subscribers(BENCH, &publisher, count.into())?;
         let fan = Self { publisher, subscribers, count, bytes };
-        // Untimed: the first message carries its number, and has every subscriber map the pool.
+        // Untimed: the first message carries its number, and makes every subscriber map the pool.
         fan.publish(|block| host::mark(block, 1))?;
         Ok(fan)
     }
@@ -129,7 +129,7 @@ impl Fan {
         self.subscribers.latency(receipt.sequence, start)
     }
 
-    /// Places in memory where the subscribers had the first message: one for all of them, and none of them may write there.
+    /// How many places in memory the subscribers had the first message at: one, mapped read-only.
     fn mapped(&self, name: &str) -> Result<Row, BenchError> {
         let proofs = self.subscribers.proofs();
         if let Some([_, inode, _, mode]) = proofs.iter().find(|[.., mode]| *mode != READ_SHARED) {

@@ -1,7 +1,7 @@
-//! A host of a bench: a manager of its own in a runtime directory of its own, and subscriber processes that report on a page.
+//! A host of a bench: a manager with its own runtime directory, and subscriber processes that report on a shared page.
 //!
-//! Everything ends with its guard: processes are killed and reaped, the manager is asked to end and then killed, the directory removed.
-//! If the bench itself is killed, its processes notice within a second, and the manager ends when it has been without clients for a while.
+//! Everything ends with its guard: processes are killed and reaped, the manager is asked to exit and then killed, the directory removed. If the
+//! bench itself is killed, its processes notice within a second, and the manager exits once it has had no clients for a while.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,14 +18,14 @@ use rgaps_testing::{Child, Ended, RuntimeDir};
 use super::BenchError;
 use super::page::{self, Children, MARK, PATIENCE, Page, Proof};
 
-/// How often the bench looks whether a manager listens, or a subscriber is seen.
+/// How often the bench checks whether a manager listens, or a subscriber is seen.
 const LOOK: Duration = Duration::from_millis(5);
-/// A subscriber process that hears nothing for so long has been left alone.
+/// A subscriber process exits after this long without a message.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How often it looks whether it should leave.
+/// How often it checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A manager. What it is to be configured like is said in full: nothing comes from this process's environment or the user's file.
+/// A manager. Its configuration is given in full: nothing comes from this process's environment or the user's file.
 pub(super) struct Host {
     manager: Child,
     dir: RuntimeDir,
@@ -33,7 +33,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts `rgapsd` with these keys of the configuration and waits until it listens.
+    /// Starts `rgapsd` with these configuration keys and waits until it listens.
     pub(super) fn start(bench: &'static str, settings: &[(&str, String)]) -> Result<Self, BenchError> {
         let system = |what| BenchError::system(bench, what);
         let program = rgaps_control::spawn::find_program().ok_or_else(|| {
@@ -82,7 +82,7 @@ impl Host {
         self.dir.path()
     }
 
-    /// Starts subscriber processes and waits until each of them waits for messages.
+    /// Starts subscriber processes and waits until all of them wait for messages.
     pub(super) fn subscribers(&self, topic: &str, count: u64, check: bool) -> Result<Subscribers, BenchError> {
         let page = Page::new(self.bench)?;
         let mut children = Children::default();
@@ -112,12 +112,12 @@ pub(super) struct Subscribers {
 }
 
 impl Subscribers {
-    /// µs from `start` until the median of them had the message.
+    /// µs from `start` until the median process had the message.
     pub(super) fn latency(&self, sequence: u64, start: u64) -> Result<f64, BenchError> {
         self.page.latency(self.children.count(), sequence, start)
     }
 
-    /// What each of them has mapped.
+    /// The mapping that each process reported.
     pub(super) fn proofs(&self) -> Vec<Proof> {
         (0..self.children.count()).map(|slot| self.page.proof(slot)).collect()
     }
@@ -129,7 +129,7 @@ impl Drop for Subscribers {
     }
 }
 
-/// A publisher whose pool holds two messages and a half, so that the next block is there while the last one is still read.
+/// A publisher whose pool holds two and a half messages, so that the next block is free while subscribers still read the last one.
 pub(super) fn publisher(
     bench: &'static str,
     node: &Node,
@@ -145,7 +145,7 @@ pub(super) fn publisher(
     node.publisher_with(topic, qos).map_err(|error| BenchError::failed(bench, error))
 }
 
-/// Waits until `count` subscribers are seen; another host with any number of them counts as one.
+/// Waits until the publisher sees `count` subscribers; another host counts as one.
 pub(super) fn wait_for_subscribers(
     bench: &'static str,
     publisher: &Publisher<Bytes>,
@@ -162,7 +162,7 @@ pub(super) fn wait_for_subscribers(
     Ok(())
 }
 
-/// Writes the message's number to both ends of the block: what `--check` looks for.
+/// Writes the message's number to both ends of the block, for `--check`.
 pub(super) fn mark(block: &mut [u8], number: u64) {
     let number = number.to_le_bytes();
     block[..8].copy_from_slice(&number);
@@ -170,7 +170,7 @@ pub(super) fn mark(block: &mut [u8], number: u64) {
     block[last..].copy_from_slice(&number);
 }
 
-/// Settings of the two hosts of a bench, which are linked over loopback: which of them, and the port on which each listens.
+/// Settings of the two hosts of a bench, linked over loopback: each host's number, and the ports on which they listen.
 pub(super) fn loopback(own: usize, ports: [u16; 2]) -> Vec<(&'static str, String)> {
     vec![
         ("host_name", format!("bench-{own}")),
@@ -181,7 +181,7 @@ pub(super) fn loopback(own: usize, ports: [u16; 2]) -> Vec<(&'static str, String
     ]
 }
 
-/// Ports that nobody has on loopback right now, all different.
+/// Ports that are free on loopback now, all different.
 pub(super) fn free_ports<const N: usize>(bench: &'static str) -> Result<[u16; N], BenchError> {
     let mut ports = [0; N];
     let mut listeners = Vec::with_capacity(N);
@@ -193,7 +193,7 @@ pub(super) fn free_ports<const N: usize>(bench: &'static str) -> Result<[u16; N]
     Ok(ports)
 }
 
-/// What a subscriber process is told on its command line.
+/// Command line of a subscriber process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SubscriberArgs {
     /// Path of the shared page.
@@ -205,15 +205,15 @@ pub struct SubscriberArgs {
     /// The topic.
     #[arg(long)]
     topic: String,
-    /// Which subscriber this is.
+    /// The number of this subscriber.
     #[arg(long)]
     slot: u64,
-    /// Look for the number in every message, not in the first alone.
+    /// Check the number in every message, not only in the first.
     #[arg(long)]
     check: bool,
 }
 
-/// The subscriber process: `rgaps bench subscriber`, started by other benches only.
+/// The subscriber process: `rgaps bench subscriber`, started only by other benches.
 pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
     const BENCH: &str = "subscriber";
     let failed = |error: &dyn std::fmt::Display| BenchError::failed(BENCH, error);
@@ -226,7 +226,7 @@ pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
     page.ready(args.slot);
     let mut last = Instant::now();
     while last.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK {
-        // A bench that was killed cannot end its processes; then this one goes, and the manager after it.
+        // A killed bench cannot end its processes, so this process exits by itself, and then the manager does.
         if std::os::unix::process::parent_id() != bench {
             break;
         }
@@ -253,7 +253,7 @@ fn check(frame: &Sample<Bytes>) -> Result<(), String> {
     Err(format!("message {sequence} of {} B does not carry its number at both ends", bytes.len()))
 }
 
-/// Where the message lies, and what the kernel says may be done with that memory here.
+/// The mapping of the message's memory: where it is, and the access that the kernel allows.
 fn proof(frame: &Sample<Bytes>) -> Proof {
     let ((device, inode), offset) = frame.mapped_from();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -262,16 +262,16 @@ fn proof(frame: &Sample<Bytes>) -> Proof {
         let mode = fields.nth(1)?;
         (fields.nth(2)? == inode.to_string()).then(|| encode_mode(mode))
     });
-    // If one mapping of several is not like the others, it is the one to be told of.
+    // If there are several mappings, report one that differs.
     let first = modes.next().unwrap_or(0);
     let mode = modes.find(|mode| *mode != READ_SHARED).unwrap_or(first);
     [device, inode, offset, mode]
 }
 
-/// Read-only and shared, as /proc/PID/maps writes it.
+/// Read-only and shared, as in /proc/PID/maps.
 pub(super) const READ_SHARED: u64 = encode_mode("r--s");
 
-/// The four letters of a mapping's mode in one word of the page.
+/// The four letters of a mapping's mode as one word of the page.
 const fn encode_mode(mode: &str) -> u64 {
     match mode.as_bytes() {
         [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]) as u64,
@@ -279,7 +279,7 @@ const fn encode_mode(mode: &str) -> u64 {
     }
 }
 
-/// The reverse, for people.
+/// The reverse of `encode_mode`, for people.
 pub(super) fn mode_text(mode: u64) -> String {
     String::from_utf8_lossy(&(mode as u32).to_le_bytes()).into_owned()
 }

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   ours  source ──TcpSender::post──▶ loopback ──SocketReader──▶ ring of 64 MiB ──Arrivals──▶ released, credit goes back
-//!   bare  source ──write_all────────▶ loopback ──read(2)──────────────────▶ 64 MiB of the same memory, round and round
+//!   bare  source ──write_all────────▶ loopback ──read(2)──────────────────▶ 64 MiB of the same memory, in a circle
 //! ```
 //!
-//! The bare socket is read 64 KiB at once, which on loopback is far quicker than more: the window opens sooner, and what is read is still
-//! in the cache.
+//! The bare socket reads 64 KiB at a time. On loopback this is much faster than larger reads: the window opens sooner, and the bytes read are
+//! still in the cache.
 //!
-//! The bare socket has no checksums, so ours has none either in that row (`integrity = "none"`); what they cost is a row of its own: the same
-//! link with them and without them, in turns.
+//! The bare socket has no checksums, so ours has none in that row either (`integrity = "none"`). Another row measures their cost: the same link with
+//! and without them, in turns.
 //!
-//! Both walk through the whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving
-//! side has the last byte. Nothing is copied out of either memory.
+//! Both go through their whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving side has
+//! the last byte. Nothing is copied out of either memory.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -29,17 +29,17 @@ use super::ring::{Ring, join, thread};
 use super::{BenchError, Bound, Effort, Row, available_bytes};
 
 pub(super) const BENCH: &str = "link";
-/// The ring, and the bare socket's memory.
+/// Size of the ring, and of the bare socket's memory.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// The reads with which a bare socket is quickest.
+/// The read size with which a bare socket is fastest.
 const READ_BYTES: u64 = 64 << 10;
-/// The size that the promise is about.
+/// The size with the promised bound.
 const BOUND_BYTES: u64 = 64 << 20;
-/// A transfer that takes longer has gone wrong.
+/// A transfer that takes longer has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the receiving threads look whether they should stop.
+/// How often the receiving threads check whether to stop.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// The largest size needs its source beside all else.
+/// The largest size also needs memory for its source.
 const LARGE_NEEDS_BYTES: u64 = 4 << 30;
 
 /// The sizes, each as ours / bare.
@@ -61,7 +61,7 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
     let data = source.mapping().shared(0, bytes).map_err(failed)?;
     let (mut ring, mut bare) = (ring(Integrity::None)?, Bare::new()?);
-    // Every page of both memories is touched before it counts.
+    // Warm-up: every page of both memories is touched.
     for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
         ring.transfer(data)?;
         bare.transfer(data)?;
@@ -81,7 +81,7 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     })
 }
 
-/// What the checksums of the default cost.
+/// The cost of the default checksums.
 fn integrity(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
     let data = source.mapping().shared(0, bytes).map_err(failed)?;
@@ -109,14 +109,14 @@ fn ring(integrity: Integrity) -> Result<Ring, BenchError> {
     Ring::tcp(RingOptions { ring_bytes: MEMORY_BYTES, integrity, ..RingOptions::default() })
 }
 
-/// Memory like a publisher's pool, every page written.
+/// Memory like a publisher's pool, with every page written.
 pub(super) fn source(bytes: u64) -> Result<Arc<RingMemory>, BenchError> {
     let memory = RingMemory::create("rgaps-bench", bytes).map_err(failed)?;
     write(&memory, bytes, 1)?;
     Ok(memory)
 }
 
-/// Writes the first `bytes`, as whoever makes a message does.
+/// Writes the first `bytes`, as a message's producer would.
 pub(super) fn write(memory: &RingMemory, bytes: u64, value: u8) -> Result<(), BenchError> {
     let block = vec![value; 64 << 10];
     for offset in (0..bytes).step_by(block.len()) {
@@ -126,11 +126,11 @@ pub(super) fn write(memory: &RingMemory, bytes: u64, value: u8) -> Result<(), Be
     Ok(())
 }
 
-/// One socket on loopback, and a thread that reads it into memory: the physical limit.
+/// The physical limit: one socket on loopback, and a thread that reads it into memory.
 pub(super) struct Bare {
     stream: TcpStream,
     landed: Receiver<Instant>,
-    /// Bytes that the reader waits for.
+    /// How many bytes the reader waits for.
     wanted: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -176,7 +176,7 @@ impl Drop for Bare {
     }
 }
 
-/// Reads round and round, and tells when it has what is wanted.
+/// Reads in a circle, and reports when it has the requested bytes.
 fn fill(stream: &TcpStream, memory: &RingMemory, wanted: &AtomicU64, told: &Sender<Instant>, stop: &AtomicBool) {
     let mut filled = 0_u64;
     while !stop.load(Ordering::Acquire) {

@@ -1,27 +1,27 @@
-//! Medians over pairs: ours and the reference in alternation, so that whatever disturbs the machine disturbs both.
+//! Medians over pairs: ours and the reference alternate, so that disturbances of the machine affect both.
 
 use std::time::Instant;
 
-/// What pairs of runs gave.
+/// The figures of pairs of runs.
 #[derive(Clone, Debug)]
 pub struct Pairs {
     ours: Vec<f64>,
     theirs: Vec<f64>,
 }
 
-/// Medians of the pairs.
+/// The medians of the pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Medians {
-    /// Of ours.
+    /// Median of ours.
     pub ours: f64,
-    /// Of the reference.
+    /// Median of the reference.
     pub theirs: f64,
-    /// Of ours divided by the reference, pair by pair.
+    /// Median of ours divided by the reference, pair by pair.
     pub ratio: f64,
 }
 
 impl Pairs {
-    /// Runs both `rounds` times in alternation, swapping who goes first; each returns its figure.
+    /// Runs both `rounds` times in alternation, swapping the order; each returns its figure.
     pub fn run<E>(
         rounds: usize,
         mut ours: impl FnMut() -> Result<f64, E>,
@@ -40,7 +40,7 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// From figures that were taken in alternation, the n-th of ours beside the n-th of the reference.
+    /// Pairs from figures measured in alternation: the n-th of ours with the n-th of the reference.
     pub fn of(ours: Vec<f64>, theirs: Vec<f64>) -> Self {
         Self { ours, theirs }
     }
@@ -52,7 +52,7 @@ impl Pairs {
     }
 }
 
-/// The middle value; 0 for none.
+/// The middle value; 0 if there is none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -62,7 +62,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The value below which `percent` of the values lie; 0 for none.
+/// The value that `percent` of the values are at most; 0 if there is none.
 pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);

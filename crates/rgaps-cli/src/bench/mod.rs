@@ -23,9 +23,9 @@ use crate::{CommandError, device};
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A few rounds each, for a look.
+    /// Few rounds, for a quick look.
     Quick,
-    /// Enough for medians that hold still on a noisy machine.
+    /// Enough rounds for stable medians on a noisy machine.
     Full,
 }
 
@@ -39,14 +39,14 @@ impl Effort {
     }
 }
 
-/// One line of a bench: ours beside the reference, measured in alternation.
+/// One line of a bench: ours and the reference, measured in alternation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The bench.
     pub bench: &'static str,
-    /// What was varied: size, subscribers, fill.
+    /// The case: size, subscribers, fill level.
     pub case: String,
-    /// What ours is compared with.
+    /// What the reference is.
     pub reference: String,
     /// Unit of the two figures.
     pub unit: &'static str,
@@ -56,7 +56,7 @@ pub struct Row {
     pub theirs: f64,
     /// Median over pairs of ours divided by the reference.
     pub ratio: f64,
-    /// The bound that the project promises, if it does.
+    /// The bound that the project promises, if any.
     pub bound: Option<Bound>,
 }
 
@@ -71,7 +71,7 @@ pub enum Bound {
 }
 
 impl Row {
-    /// Whether the ratio keeps its bound; true where none is promised.
+    /// Whether the ratio meets its bound; true if there is none.
     pub fn holds(&self) -> bool {
         match self.bound {
             None => true,
@@ -84,17 +84,17 @@ impl Row {
 /// A bench could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The system refused something.
+    /// The system refused a call.
     #[error("bench {bench}: {what}: {source}")]
     System {
         /// Which bench.
         bench: &'static str,
-        /// What was tried.
+        /// The call that failed.
         what: &'static str,
-        /// The answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A part of the project refused something.
+    /// A part of the project failed.
     #[error("bench {bench}: {message}")]
     Failed {
         /// Which bench.
@@ -105,12 +105,12 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// From anything that says what happened.
+    /// From any error text.
     pub fn failed(bench: &'static str, cause: impl std::fmt::Display) -> Self {
         Self::Failed { bench, message: cause.to_string() }
     }
 
-    /// From the kernel's answer to what was tried.
+    /// From a system error.
     pub fn system(bench: &'static str, what: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::System { bench, what, source }
     }
@@ -119,10 +119,10 @@ impl BenchError {
 /// Arguments of `rgaps bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// What to measure; default: all.
+    /// What to measure; default: everything that needs no GPU.
     #[command(subcommand)]
     what: Option<What>,
-    /// A tenth of the rounds.
+    /// Run a tenth of the rounds.
     #[arg(long, global = true)]
     quick: bool,
 }
@@ -133,33 +133,33 @@ enum What {
     Alloc,
     /// Wake-ups against a bare futex broadcast.
     Notify,
-    /// One more subscriber on the host against one more bare wake-up.
+    /// The cost of one more subscriber on the host, against one more bare wake-up.
     Fanout,
     /// A ring against a bare socket, or against `ib_write_bw`.
     Link {
-        /// What the ring goes over.
+        /// Transport of the ring.
         #[arg(long, value_enum, default_value = "tcp")]
         transport: Transport,
     },
-    /// Ring lengths, chunks and watermarks over rdma, with the credits that each costs.
+    /// Ring lengths, chunks and watermarks over rdma, with the credits that each sends.
     Scan,
     /// From host to host: cut-through against store-and-forward, and on a GPU against the paper's baseline.
     E2e {
-        /// What messages lie in: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU where there is one; default: as configured.
+        /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
         #[arg(long)]
         device: Option<Choice>,
         #[command(flatten)]
         arguments: gpu::Arguments,
     },
-    /// On a GPU: from a publisher's block to the host's memory, against a bare copy and the paper's baseline.
+    /// On a GPU: from a publisher's block to host memory, against a bare copy and the paper's baseline.
     Path1(Gpu),
-    /// On a GPU: from the host's memory to 1, 2, 4 and 8 subscribers, against a bare copy and the paper's baseline.
+    /// On a GPU: from host memory to 1, 2, 4 and 8 subscribers, against a bare copy and the paper's baseline.
     Path3(Gpu),
-    /// On a GPU: what an asynchronous publication takes of the CPU.
+    /// On a GPU: the CPU time of an asynchronous publication.
     Publish(Gpu),
     /// On a GPU: path1, publish, path3 and e2e.
     Gpu(Gpu),
-    /// All of them that need no GPU.
+    /// All benches that need no GPU.
     All,
     /// A waiting process of `notify`.
     #[command(hide = true)]
@@ -167,7 +167,7 @@ enum What {
     /// A subscriber process of `fanout` and `e2e`.
     #[command(hide = true)]
     Subscriber(host::SubscriberArgs),
-    /// A process of the benches of a GPU.
+    /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
 }
@@ -187,7 +187,7 @@ enum Transport {
     Rdma,
 }
 
-/// A bench: how long to measure, to its lines.
+/// A bench: takes how long to measure, returns its lines.
 type Bench = fn(Effort) -> Result<Vec<Row>, BenchError>;
 
 /// Runs `rgaps bench`.
@@ -231,7 +231,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     }
 }
 
-/// Memory that the machine can still give, as the kernel estimates it; 0 if it does not say.
+/// Memory that is available, as the kernel estimates it; 0 if unknown.
 fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,7 +1,7 @@
-//! `bench notify`: how long after a wake-up the median and the last of N processes run, for each body, against a bare futex broadcast.
+//! `bench notify`: how soon after a wake-up the median and the last of N processes run, for each mechanism, against a bare futex broadcast.
 //!
-//! Every body has N waiting processes of its own. A round writes its number into a shared page, wakes, and waits until all N have
-//! written when they woke. Bodies and the bare futex take turns, round by round.
+//! Every mechanism has its own N waiting processes. A round writes its number to a shared page, wakes the processes, and waits until all N have
+//! written when they woke. Mechanisms and the bare futex take turns, round by round.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -19,21 +19,21 @@ use super::{BenchError, Bound, Effort, Row};
 
 const BENCH: &str = "notify";
 
-/// What wakes.
+/// The wake-up mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Body {
-    /// A futex word and nothing else: the physical limit.
+    /// A bare futex word: the physical limit.
     Bare,
     /// The segment's futex word, as blocking subscribers use it.
     Futex,
-    /// An event descriptor each, as epoll waiters use it.
+    /// One event descriptor for each process, as epoll users have.
     Eventfd,
     /// iceoryx2's event service.
     #[cfg(feature = "iceoryx2")]
     Iceoryx2,
 }
 
-/// What a waiting process is told on its command line.
+/// Command line of a waiting process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WaiterArgs {
     /// Path of the shared page.
@@ -42,19 +42,19 @@ pub struct WaiterArgs {
     /// Path of the segment.
     #[arg(long)]
     segment: String,
-    /// Path of the file with the waiter's own words.
+    /// Path of the file with the waiter's words.
     #[arg(long)]
     own: String,
-    /// Where they lie in it.
+    /// Offset of the words in that file.
     #[arg(long)]
     place: u32,
-    /// Which waiter this is.
+    /// The number of this waiter.
     #[arg(long)]
     slot: u16,
-    /// Occupation count of its slot.
+    /// Generation of its slot.
     #[arg(long)]
     generation: u32,
-    /// The body to wait with.
+    /// The mechanism to wait with.
     #[arg(long)]
     body: Body,
     /// Name of the iceoryx2 service.
@@ -62,7 +62,7 @@ pub struct WaiterArgs {
     service: String,
 }
 
-/// N = 1 and 8, each body as ours / bare futex, for the median waiter.
+/// N = 1 and 8, each mechanism as ours / bare futex, for the median waiter.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     for waiters in [1, 8] {
@@ -105,11 +105,11 @@ fn name(body: Body) -> &'static str {
     }
 }
 
-/// N waiting processes and what wakes them.
+/// N waiting processes, and the means to wake them.
 pub(super) struct Crowd {
     page: Page,
     wake: Box<dyn Wake>,
-    /// The waiters open it by its path.
+    /// Opened by the waiters by its path.
     _file: Arc<SubscriberFile>,
     children: Children,
     round: u64,
@@ -143,7 +143,7 @@ impl Crowd {
                 body,
                 service: service.clone(),
             };
-            // An event descriptor has no path: it travels as the child's standard input.
+            // An event descriptor has no path, so it is passed as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
             let event = (body == Body::Eventfd).then_some(event);
@@ -162,7 +162,7 @@ impl Crowd {
         Ok(Self { page, wake, _file: file, children, round: 0 })
     }
 
-    /// One wake-up; µs from just before it to the median waiter running.
+    /// Wakes once; µs from just before that until the median waiter runs.
     pub(super) fn round(&mut self) -> Result<f64, BenchError> {
         self.round += 1;
         page::pace();
@@ -228,7 +228,7 @@ impl WaiterArgs {
     }
 }
 
-/// The waiting process: `rgaps bench notify-waiter`, started by `run` only.
+/// The waiting process: `rgaps bench notify-waiter`, started only by `run`.
 pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
     let page = Page::open(BENCH, &args.page)?;
     let mut wait: Box<dyn Wait> = match args.body {

@@ -1,7 +1,7 @@
-//! The page that a bench shares with its waiting processes: which round it is, who has seen it, and when each of them woke.
+//! The page that a bench shares with its waiting processes: the current round, which processes have seen it, and when each of them woke.
 //!
-//! Words       `round` and the bare futex word belong to the bench; `seen`, `woke` and `proof` of a slot to the process in that slot.
-//! Invariants  A process stores `woke` before `seen`, so whoever reads the round in `seen` reads the time that belongs to it.
+//! Words       `round` and the bare futex word: written by the bench; `seen`, `woke` and `proof` of a slot: by the process in that slot.
+//! Invariants  A process stores `woke` before `seen`, so a reader that finds the round in `seen` reads the time that belongs to it.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,31 +12,31 @@ use rgaps_os::{Access, Mapping, memfd};
 use super::BenchError;
 use super::measure::median;
 
-/// A process or a round that takes longer than this has gone wrong.
+/// A process or a round that takes longer has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// In `round`: leave. In `seen`: ready for the first round.
+/// In `round`: exit. In `seen`: ready for the first round.
 pub(super) const MARK: u64 = u64::MAX;
-/// In `seen`: the process has ended, and said why.
+/// In `seen`: the process has failed and printed why.
 const FAILED: u64 = u64::MAX - 1;
-/// Processes that fit on a page.
+/// Most processes on a page.
 const SLOTS: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
-/// How often the bench looks whether everybody has woken.
+/// How often the bench checks whether all have woken.
 const LOOK: Duration = Duration::from_micros(20);
 
-// Offsets: the round, the bare futex word, and per slot the round it has seen, when it woke, and what it has mapped.
+// Offsets: the round, the bare futex word, and for each slot the round it has seen, when it woke, and its mapping.
 const ROUND: u64 = 0;
 const WORD: u64 = 8;
 const SEEN: u64 = 64;
 const WOKE: u64 = SEEN + SLOTS * 8;
 const PROOF: u64 = WOKE + SLOTS * 8;
 
-/// What a subscriber has mapped: device, inode, offset, and the mode of the mapping as /proc/self/maps shows it.
+/// A subscriber's mapping: device, inode, offset, and mode as in /proc/self/maps.
 pub(super) type Proof = [u64; 4];
 
 const _: () = assert!(PROOF + SLOTS * size_of::<Proof>() as u64 <= PAGE_BYTES);
 
-/// The page, in the bench or in one of its processes.
+/// The page, as mapped by the bench or by one of its processes.
 pub(super) struct Page {
     fd: OwnedFd,
     mapping: Mapping,
@@ -55,7 +55,7 @@ impl Page {
         Self::map(bench, open(bench, path)?)
     }
 
-    /// The same page once more.
+    /// Another handle to the same page.
     pub(super) fn again(&self) -> Result<Self, BenchError> {
         let fd = self.fd.try_clone().map_err(BenchError::system(self.bench, "a shared page"))?;
         Self::map(self.bench, fd)
@@ -67,7 +67,7 @@ impl Page {
         Ok(Self { fd, mapping, bench })
     }
 
-    /// Where a process of this one finds it.
+    /// The path by which a child process opens it.
     pub(super) fn path(&self) -> String {
         path(&self.fd)
     }
@@ -80,40 +80,40 @@ impl Page {
         }
     }
 
-    /// The round that the bench is in.
+    /// The current round.
     pub(super) fn round(&self) -> &AtomicU64 {
         self.word(ROUND)
     }
 
-    /// By the process in `slot`: it has woken for `round`, at `now`.
+    /// Called by the process in `slot`: it woke for `round` at `now`.
     pub(super) fn woke(&self, slot: u64, round: u64, now: u64) {
         self.word(WOKE + slot * 8).store(now, Ordering::Release);
         self.word(SEEN + slot * 8).store(round, Ordering::Release);
     }
 
-    /// By the process in `slot`: it waits.
+    /// Called by the process in `slot`: it is waiting.
     pub(super) fn ready(&self, slot: u64) {
         self.word(SEEN + slot * 8).store(MARK, Ordering::Release);
     }
 
-    /// By the process in `slot`: it cannot go on.
+    /// Called by the process in `slot`: it has failed.
     pub(super) fn failed(&self, slot: u64) {
         self.word(SEEN + slot * 8).store(FAILED, Ordering::Release);
     }
 
-    /// By the process in `slot`, before `woke`: what it has mapped, or what else the bench wants to know.
+    /// Called by the process in `slot` before `woke`: its mapping, or another value that the bench needs.
     pub(super) fn prove(&self, slot: u64, proof: Proof) {
         for (field, value) in (0..).zip(proof) {
             self.word(PROOF + slot * 32 + field * 8).store(value, Ordering::Release);
         }
     }
 
-    /// What the process in `slot` has told.
+    /// The value that the process in `slot` stored.
     pub(super) fn proof(&self, slot: u64) -> Proof {
         [0, 1, 2, 3].map(|field| self.word(PROOF + slot * 32 + field * 8).load(Ordering::Acquire))
     }
 
-    /// Waits until the first `count` processes wait.
+    /// Waits until the first `count` processes are waiting.
     pub(super) fn wait_until_ready(&self, count: u64) -> Result<(), BenchError> {
         self.wait_until(count, MARK, "a waiting process did not start", Duration::from_millis(1))
     }
@@ -123,7 +123,7 @@ impl Page {
         Ok(median(self.latencies(count, round, start)?))
     }
 
-    /// Waits likewise; µs from `start` to each of them.
+    /// The same; µs from `start` to each of them.
     pub(super) fn latencies(&self, count: u64, round: u64, start: u64) -> Result<Vec<f64>, BenchError> {
         self.wait_until(count, round, "a waiting process did not wake", LOOK)?;
         let woke = (0..count).map(|slot| self.word(WOKE + slot * 8).load(Ordering::Acquire));
@@ -156,12 +156,12 @@ impl Page {
     }
 }
 
-/// Lets every waiting process fall asleep again: on an idle core it sleeps within microseconds, so this only paces the rounds.
+/// Gives the waiting processes time to sleep again: on an idle core they do within microseconds, so this only paces the rounds.
 pub(super) fn pace() {
     std::thread::sleep(Duration::from_micros(300));
 }
 
-/// Where a process of this one finds a descriptor.
+/// The path by which a child process opens a descriptor of this one.
 pub(super) fn path(fd: &impl AsFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
 }
@@ -172,7 +172,7 @@ pub(super) fn open(bench: &'static str, path: &str) -> Result<OwnedFd, BenchErro
     Ok(file.map_err(BenchError::system(bench, "opening a descriptor"))?.into())
 }
 
-/// This program, to be started as a process of its own.
+/// A command that runs this program.
 pub(super) fn program() -> std::path::PathBuf {
     std::env::current_exe().unwrap_or_else(|_| "rgaps".into())
 }
@@ -188,7 +188,7 @@ impl Children {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of processes.
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64
     }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_writes_is_read_on_another_mapping_of_the_page() {
+    fn one_mapping_of_the_page_reads_what_another_writes() {
         let page = Page::new("test").unwrap();
         let process = Page::open("test", &page.path()).unwrap();
         for slot in 0..3 {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   ours  source ──RdmaSender::post──▶ wire ──▶ ring, RdmaReceiver ──▶ released, credit goes back     message after message
-//!   bare  ib_write_bw, as many bytes in writes of the same length, from the same device to the same other one
+//!   bare  ib_write_bw: as many bytes, in writes of the same length, between the same two ports
 //! ```
 //!
-//! With two active ports on this machine the bytes go from one to the other, with one they go round in it. A ring holds at most as many records
-//! as receives are posted, hence the alignment.
+//! If this machine has two active ports, bytes go from one to the other; with a single port, they loop back. A ring holds at most as many records as
+//! receives are posted, hence the alignment.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use super::{BenchError, Bound, Effort, Row};
 
 /// The ring of `bench link`.
 const RING_BYTES: u64 = 64 << 20;
-/// The most receives that a ring takes here.
+/// Most receives of a ring in this bench.
 const RECEIVES: u64 = 4096;
-/// How long `ib_write_bw` may take to listen, and to end.
+/// How long `ib_write_bw` may take to listen, and to exit.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that a round of the scan sends.
+/// Bytes sent in a round of the scan.
 const SCAN_BYTES: u64 = 32 << 20;
 /// Bytes of a message of the scan.
 const SCAN_MESSAGE_BYTES: u64 = 2 << 20;
 
-/// Two ports of this machine between which bytes can go, or why there are none.
+/// Two ports of this machine that can be connected, or why there are none.
 pub fn candidates() -> Result<(Candidate, Candidate), String> {
     let ports = ports().map_err(|error| format!("no RDMA device: {error}"))?;
     let mut usable = ports.iter().filter_map(|port| port.candidates().into_iter().next());
@@ -57,7 +57,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
         .collect()
 }
 
-/// Ring lengths, chunks and watermarks; rates, and credits beside what the watermark lets expect.
+/// Ring lengths, chunks and watermarks: rates, and credits against the number that the watermark implies.
 pub fn scan(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let ports = candidates().map_err(failed)?;
     let rings: &[u64] = if effort == Effort::Quick { &[16 << 20] } else { &[4 << 20, 16 << 20, 64 << 20] };
@@ -66,7 +66,7 @@ pub fn scan(effort: Effort) -> Result<Vec<Row>, BenchError> {
         for chunk_bytes in [64 << 10, 256 << 10, 1 << 20] {
             for watermark in Watermark::ALL {
                 let options = options(*ring_bytes, chunk_bytes, watermark);
-                // A chunk takes at most half of what the watermark leaves.
+                // A chunk is at most half of what the watermark leaves.
                 let Ok(geometry) = RingGeometry::new(options) else { continue };
                 let case_name =
                     format!("ring {} MiB, chunk {} KiB, watermark {watermark:?}", ring_bytes >> 20, chunk_bytes >> 10);
@@ -81,8 +81,8 @@ pub fn scan(effort: Effort) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Credits per 1000 messages beside the most that the watermark allows: one for each watermark of bytes, and one behind each message,
-/// when the ring has run empty there.
+/// Credits per 1000 messages against the most that the watermark allows: one for each watermark of bytes, and one after each message, when the ring
+/// is empty.
 fn credit_row(case: String, credits: f64, geometry: &RingGeometry) -> Row {
     let chunk = u64::from(geometry.chunk_bytes());
     let records = SCAN_MESSAGE_BYTES.div_ceil(chunk);
@@ -115,7 +115,7 @@ struct Case {
     bound: Option<Bound>,
 }
 
-/// Rates in alternation, and our credits a message.
+/// Rates in alternation, and our credits for each message.
 fn case(
     ports: &(Candidate, Candidate),
     rounds: usize,
@@ -157,7 +157,7 @@ fn case(
     Ok((row, credits))
 }
 
-/// MB/s of perftest's `ib_write_bw`: so many writes of so many bytes.
+/// MB/s of perftest's `ib_write_bw`, for a number of writes of a given length.
 fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f64, BenchError> {
     let command = |device: &str| {
         let mut command = Command::new("ib_write_bw");
@@ -169,7 +169,7 @@ fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f
     let missing = system("ib_write_bw (Debian package perftest)");
     let mut server = Ended(command(&ports.1.device).spawn().map_err(&missing)?);
     let deadline = Instant::now() + PATIENCE;
-    // The server listens some time after it started: the client is tried again until then.
+    // The server needs some time to listen: the client tries until then.
     loop {
         let output = command(&ports.0.device).arg("127.0.0.1").output().map_err(&missing)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -182,19 +182,19 @@ fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f
     }
 }
 
-/// perftest's own port, or another one by RGAPS_BENCH's process id, so that two benches do not meet.
+/// A port that depends on this process's id, so that two benches do not collide.
 fn write_port() -> u32 {
     20_000 + std::process::id() % 20_000
 }
 
-/// The column "BW average[MB/sec]" (MB as 2^20 B) of the line that begins with the size.
+/// The column "BW average[MB/sec]" (MB = 2^20 B) of the line that begins with the size.
 fn average(text: &str, bytes: u64) -> Option<f64> {
     let line = text.lines().map(str::trim).find(|line| line.starts_with(&format!("{bytes} ")))?;
     let mebibytes: f64 = line.split_whitespace().nth(3)?.parse().ok()?;
     Some(mebibytes * f64::from(1 << 20) / 1e6)
 }
 
-/// A process that does not outlive its use.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {

@@ -1,4 +1,4 @@
-//! A ring with both of its ends in this process, over any transport: what `bench link` and `bench scan` measure.
+//! A ring with both ends in this process, over any transport, as measured by `bench link` and `bench scan`.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use rgaps_os::SharedBytes;
 use super::BenchError;
 use super::link::{BENCH, PATIENCE, TICK, any_port, failed, system};
 
-/// Records that are posted at once, as the manager does.
+/// Records posted at once, as in the manager.
 const BATCH_MAX: usize = 16;
 
-/// A ring: the sender here, its consumer in a thread of its own.
+/// A ring: the sender here, its consumer in its own thread.
 pub(super) struct Ring {
     sender: Box<dyn LinkSender>,
     landed: Receiver<Instant>,
@@ -30,7 +30,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Over tcp and loopback.
+    /// A ring over tcp and loopback.
     pub(super) fn tcp(options: RingOptions) -> Result<Self, BenchError> {
         let geometry = RingGeometry::new(options).map_err(failed)?;
         let memory = RingMemory::create("rgaps-bench-ring", options.ring_bytes).map_err(failed)?;
@@ -47,7 +47,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Over verbs, between two ports of this machine.
+    /// A ring over verbs, between two ports of this machine.
     pub(super) fn rdma(ports: &(Candidate, Candidate), options: RingOptions) -> Result<Self, BenchError> {
         let (here, there) = ports;
         let geometry = RingGeometry::new(options).map_err(failed)?;
@@ -76,22 +76,22 @@ impl Ring {
         Ok(Self { sender, landed, credits, stop, threads: vec![consumer], next_id: 1 })
     }
 
-    /// Makes memory known that messages will be sent from.
+    /// Registers memory from which messages will be sent.
     pub(super) fn register(&mut self, memory: &RingMemory) -> Result<(), BenchError> {
         self.sender.register(memory.shared_mapping()).map_err(failed)
     }
 
-    /// Credits that the consumer has given so far.
+    /// Credits that the consumer has sent so far.
     pub(super) fn credits(&self) -> u64 {
         self.credits.load(Ordering::Acquire)
     }
 
-    /// Payload copies that the links say they made.
+    /// Payload copies that the links report.
     pub(super) fn copies(&self) -> u64 {
         self.sender.counters().payload_copies
     }
 
-    /// One message; seconds until the consumer has all of it.
+    /// Sends one message; seconds until the consumer has all of it.
     pub(super) fn transfer(&mut self, data: SharedBytes<'_>) -> Result<f64, BenchError> {
         let chunk = self.sender.geometry().chunk_bytes() as usize;
         let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: data.len() as u64 };
@@ -127,7 +127,7 @@ impl Drop for Ring {
     }
 }
 
-/// Releases what comes, and tells when a message was whole.
+/// Releases records as they arrive, and reports when a message is complete.
 fn consume(mut arrivals: Box<dyn LinkReceiver>, told: &Sender<Instant>, credits: &AtomicU64, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         match arrivals.next(TICK) {

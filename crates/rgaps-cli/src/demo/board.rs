@@ -1,4 +1,4 @@
-//! The live table, and the sum of what the processes told.
+//! The live table, and the totals of the processes' reports.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::demo::hosts::Side;
 use crate::demo::report::{Report, Row, Summary, Wire, table};
 use crate::output::Format;
 
-/// What is known so far.
+/// What the processes have reported so far.
 pub(crate) struct Board {
     names: Vec<(String, Side)>,
     frames: u64,
@@ -29,7 +29,7 @@ impl Board {
         Self { names, frames, rows: BTreeMap::new(), published: Report::default(), bar }
     }
 
-    /// A process (`None`: the publisher) said something.
+    /// Adds a report of a process (`None`: the publisher).
     pub(crate) fn take(&mut self, subscriber: Option<usize>, report: Report) {
         match subscriber {
             Some(index) => drop(self.rows.insert(index, report)),
@@ -73,7 +73,7 @@ impl Board {
         }
     }
 
-    /// Whether all subscribers of a host had the same memory mapped, none of it writable.
+    /// Whether all subscribers on a host mapped the same memory, read-only.
     fn is_shared(&self, side: Side) -> bool {
         let of_side = self.rows.iter().filter(|(index, _)| self.names.get(**index).is_some_and(|(_, s)| *s == side));
         let mut maps = of_side.map(|(_, report)| &report.mapped);

@@ -1,5 +1,5 @@
-//! Where the demo plays: two network namespaces on a switch when root, else two loopback addresses. Each host has a runtime directory,
-//! and so a manager, of its own.
+//! The demo's hosts: as root, two network namespaces on a switch; else two loopback addresses. Each host has its own runtime directory, and so its
+//! own manager.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -12,19 +12,19 @@ use rgaps_testing::{Hosts, RuntimeDir, runtime_dir};
 
 use crate::CommandError;
 
-/// What carries messages between the hosts, as flags have it.
+/// Transports between the hosts, as flags name them.
 pub(crate) const TRANSPORTS: [&str; 3] = ["auto", "tcp", "rdma"];
 /// How long managers stay after their last client.
 const IDLE_TIMEOUT_MS: &str = "300";
-/// How long they may take to leave.
+/// How long managers may take to exit.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Where the publisher is.
+    /// The publisher's host.
     A,
-    /// The other.
+    /// The other host.
     B,
 }
 
@@ -46,12 +46,12 @@ impl Side {
 
 /// Two hosts.
 pub(crate) struct DemoHosts {
-    /// Namespaces, or why there are none.
+    /// Network namespaces, or why there are none.
     hosts: Result<Hosts, String>,
     dirs: [RuntimeDir; 2],
     addresses: [Ipv4Addr; 2],
     ports: [u16; 2],
-    /// As the configuration says, unless given.
+    /// Overrides the configured transport.
     transport: Option<String>,
     device: Option<Choice>,
 }
@@ -85,7 +85,7 @@ impl DemoHosts {
         self.hosts.is_ok()
     }
 
-    /// This program, to be run on a host.
+    /// A command that runs this program on a host.
     pub(crate) fn command(&self, side: Side) -> Result<Command, CommandError> {
         let program = std::env::current_exe()?;
         let mut command = match &self.hosts {
@@ -96,7 +96,7 @@ impl DemoHosts {
         Ok(command)
     }
 
-    /// What goes before a command that somebody else runs on a host.
+    /// The prefix with which another process's command runs on a host.
     pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
         match &self.hosts {
             Ok(hosts) => ["ip", "netns", "exec", hosts[side.index()].namespace()].map(str::to_owned).into(),
@@ -104,7 +104,7 @@ impl DemoHosts {
         }
     }
 
-    /// The variables of all processes of a host.
+    /// The environment variables of all processes on a host.
     pub(crate) fn environment(&self, side: Side) -> Vec<(String, String)> {
         let own = side.index();
         let other = 1 - own;
@@ -113,7 +113,7 @@ impl DemoHosts {
         let variables = [
             (runtime_dir::VARIABLE, self.dirs[own].path().display().to_string()),
             ("RGAPS_HOST_NAME", format!("demo-{}", side.letter())),
-            // Also where ROS's variables say otherwise.
+            // Overrides ROS's variables.
             ("RGAPS_NETWORK", range.name().to_owned()),
             ("RGAPS_MULTICAST", "off".to_owned()),
             ("RGAPS_LISTEN", address(own)),
@@ -130,7 +130,7 @@ impl DemoHosts {
         self.dirs[side.index()].path()
     }
 
-    /// What host B's interface has received, if it has one of its own.
+    /// Bytes that host B's interface has received, if it has its own.
     pub(crate) fn received_bytes(&self) -> Result<Option<u64>, CommandError> {
         match &self.hosts {
             Ok(hosts) => {
@@ -141,7 +141,7 @@ impl DemoHosts {
         }
     }
 
-    /// Waits until the managers have left, as they do by themselves, and says if they do not.
+    /// Waits until the managers have exited on their own; an error if they do not.
     pub(crate) fn clear_up(&self) -> Result<(), CommandError> {
         let deadline = Instant::now() + DETACH_TIMEOUT;
         while Instant::now() < deadline {
@@ -150,7 +150,7 @@ impl DemoHosts {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(CommandError::Other(format!("a manager of the demo is still there {} s later", DETACH_TIMEOUT.as_secs())))
+        Err(CommandError::Other(format!("a manager of the demo is still running after {} s", DETACH_TIMEOUT.as_secs())))
     }
 }
 

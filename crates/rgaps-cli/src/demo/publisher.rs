@@ -12,13 +12,13 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::scene::{Photograph, Planes, Ripples, Scene};
 
-/// How long a stalled subscriber may hold up the publisher.
+/// How long a stalled subscriber may delay the publisher.
 const PATIENCE_MS: u64 = 20_000;
-/// Until everybody has been seen.
+/// How long to wait for all subscribers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A subscriber is not seen before its manager has told ours.
+/// How often to check for subscribers: another host's are known only once its manager has announced them.
 const LOOK: Duration = Duration::from_millis(10);
-/// Between reports.
+/// Interval between reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Arguments of `rgaps demo-publisher`.
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
         }
     }
     output::json(&report);
-    // Messages outlive their publisher, but a host that has not got them yet gets them from us.
+    // Messages outlive their publisher, but a remote host gets them only while the publisher exists.
     let deadline = Instant::now() + Duration::from_millis(PATIENCE_MS);
     let unread = || camera.statistics().outstanding + cloud.statistics().outstanding + tensor.statistics().outstanding;
     while unread() > 0 && !interrupt.is_set() {

@@ -1,4 +1,4 @@
-//! What the demo's processes tell, and what it comes to in the end.
+//! The reports of the demo's processes, and the final summary.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +10,54 @@ use crate::output;
 /// Stages of a message's way, as subscribers measure them.
 pub(crate) const STAGES: [&str; 5] = ["staged", "sent", "landed", "in pool", "taken"];
 
-/// A line of a process, so far or at its end.
+/// One report (a line) of a process, intermediate or final.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Frames of each topic.
+    /// Frames received on each topic.
     pub(crate) frames: BTreeMap<String, u64>,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Frames that a sequence number misses.
+    /// Frames missing by their sequence numbers.
     pub(crate) lost: u64,
     /// Frames whose checksum was wrong.
     pub(crate) mismatched: u64,
     /// Bytes copied for this subscriber alone, by RGAPS.
     pub(crate) copied_bytes: u64,
-    /// Bytes of device memory that it has fetched to check them by the CPU.
+    /// Bytes of device memory copied to the CPU for checking.
     pub(crate) fetched_bytes: u64,
     /// Frames a second of the camera topic, since the last report.
     pub(crate) hz: f64,
-    /// Of each stage since publication: (p50, p99) in µs.
+    /// For each stage, µs since publication: (p50, p99).
     pub(crate) stages: Vec<(f64, f64)>,
-    /// The memory that frames were read from: (device, inode, pages readable only).
+    /// The memory that frames were read from: (device, inode, whether its pages are read-only).
     pub(crate) mapped: Vec<(u64, u64, bool)>,
     /// Route of the frames.
     pub(crate) route: String,
-    /// Why no better route.
+    /// Why no better route was used.
     pub(crate) why_not: String,
     /// Whether the process is done.
     pub(crate) done: bool,
 }
 
-/// What crossed the wire.
+/// Traffic between the hosts.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Wire {
-    /// By the interface's own counter.
+    /// Counted by the network interface.
     pub(crate) received_bytes: u64,
-    /// Of all messages.
+    /// Payload of all messages.
     pub(crate) payload_bytes: u64,
-    /// The quotient.
+    /// received_bytes / payload_bytes.
     pub(crate) times: f64,
 }
 
-/// A subscriber in the end.
+/// The final result of a subscriber.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) report: Report,
 }
 
-/// The demo in the end.
+/// The final result of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) frames: u64,
@@ -65,9 +65,9 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
     pub(crate) mismatched: u64,
     pub(crate) copies_per_subscriber: u64,
-    /// Bytes of device memory that subscribers fetched to check them by the CPU.
+    /// Bytes of device memory that subscribers copied to the CPU for checking.
     pub(crate) fetched_bytes: u64,
-    /// Whether all subscribers of a host read the same memory, through pages that they cannot write.
+    /// Whether all subscribers on a host read the same memory, through read-only pages.
     pub(crate) shared_read_only: bool,
     pub(crate) namespaces: bool,
     pub(crate) wire: Option<Wire>,
@@ -84,7 +84,7 @@ impl Summary {
     }
 }
 
-/// Rows of subscribers.
+/// A table with a row for each subscriber.
 pub(crate) fn table<'a>(rows: impl Iterator<Item = (&'a str, &'a Report)>) -> Table {
     let mut table = output::table([
         "subscriber",

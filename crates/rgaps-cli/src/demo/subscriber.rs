@@ -1,5 +1,5 @@
-//! A subscriber of the demo: one process, three topics. It checks every frame's checksum in place and computes an edge picture from each
-//! camera frame where it lies.
+//! A subscriber of the demo: one process, three topics. It checks every frame's checksum in place and computes an edge picture from each camera
+//! frame in place.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use crate::interrupt::Interrupt;
 use crate::media::Mark;
 use crate::output;
 
-/// Between reports.
+/// Interval between reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
-/// Without any frame for so long, it gives up; what is missing is counted as lost.
+/// It gives up after this long without a frame; missing frames count as lost.
 const SILENCE: Duration = Duration::from_secs(40);
-/// Stage times that are kept for the percentiles.
+/// How many stage times are kept for the percentiles.
 const SAMPLES_MAX: usize = 4096;
 
 /// Arguments of `rgaps demo-subscriber`.
@@ -31,7 +31,7 @@ pub struct Arguments {
     name: String,
     #[arg(long)]
     frames: u64,
-    /// The edge picture, without its extension.
+    /// Path of the edge picture, without its extension.
     #[arg(long)]
     out: PathBuf,
 }
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let camera: Subscriber<Image> = node.subscriber_with(TOPICS[0], qos)?;
     let cloud: Subscriber<PointCloud> = node.subscriber_with(TOPICS[1], qos)?;
     let tensor: Subscriber<Tensor> = node.subscriber_with(TOPICS[2], qos)?;
-    // The demo waits for this line: from here on no frame is missed.
+    // The demo waits for this line: no frame after it is missed.
     output::json(&Report::default());
     let mut tally = Tally::default();
     let mut edges = EdgePicture::default();
@@ -84,14 +84,14 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Counts and checks what comes.
+/// Counts and checks received frames.
 #[derive(Default)]
 struct Tally {
     report: Report,
     camera_reported: u64,
     sequences: BTreeMap<String, u64>,
     stages: [Vec<f64>; STAGES.len()],
-    /// Device and inode of the memory that frames came from, and whether the kernel shows it read-only.
+    /// Device and inode of the memory that frames were read from, and whether the kernel shows it as read-only.
     mapped: BTreeMap<(u64, u64), bool>,
     first: Option<Instant>,
 }
@@ -113,7 +113,7 @@ impl Tally {
         self.report.lost += info.sequence.saturating_sub(before + 1);
         self.report.route = info.route.name().to_owned();
         self.report.why_not = info.why_not.name().to_owned();
-        // Now: a pool is release soon after its publisher has gone.
+        // Check now: a pool is released soon after its publisher has left.
         let (memory, _) = frame.mapped_from();
         self.mapped.entry(memory).or_insert_with(|| is_read_only(memory.1));
         if topic == TOPICS[0] {
@@ -136,7 +136,7 @@ impl Tally {
         self.report.clone()
     }
 
-    /// One frame has no rate: 0.
+    /// The mean rate; 0 for a single frame.
     fn mean_hz(&self) -> f64 {
         let seconds = self.first.map_or(0.0, |first| first.elapsed().as_secs_f64());
         self.camera_reported.saturating_sub(1) as f64 / seconds.max(1e-3)
@@ -147,7 +147,7 @@ impl Tally {
     }
 }
 
-/// Whether memory is mapped here, and none of its pages is writable, as the kernel shows it.
+/// Whether memory is mapped in this process, and no page of it is writable, according to the kernel.
 fn is_read_only(inode: u64) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut lines = maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode.to_string())).peekable();

@@ -1,4 +1,4 @@
-//! What the doctor says of the GPU: which there are, and whether the configuration's device can be opened, as `rgapsd` would.
+//! The doctor's GPU finding: which GPUs there are, and whether the configured device can be opened, as `rgapsd` would do.
 
 use rgaps::device::cuda::{Device, Properties, uuid_text};
 use rgaps::device::{Choice, Chosen, DeviceError, DeviceKind, open};
@@ -8,9 +8,9 @@ use crate::{device, output};
 
 const WHAT: &str = "GPU";
 
-/// Opens what the configuration asks for, context and all, since a driver that lists a device may still refuse it.
+/// Opens the configured device with a context, since a driver that lists a device may still refuse it.
 pub(super) fn finding() -> Finding {
-    // A configuration that cannot be used is a finding of its own.
+    // An invalid configuration is a finding of its own.
     let choice = device::asked_for(None).unwrap_or_default();
     of(choice, listed(), open(choice))
 }
@@ -73,7 +73,7 @@ fn of(choice: Choice, listed: Result<String, String>, opened: Result<Chosen, Dev
     }
 }
 
-/// The configuration names a device that cannot be opened: no manager starts.
+/// The configuration names a device that cannot be opened, so no manager starts.
 fn refused(choice: Choice, listed: Result<String, String>, error: DeviceError) -> Finding {
     let reason = match error {
         DeviceError::Unavailable { reason, .. } => reason,
@@ -93,7 +93,7 @@ fn refused(choice: Choice, listed: Result<String, String>, error: DeviceError) -
     )
 }
 
-/// What a driver's error is, and what it says can be done about it: its text has both, with a semicolon between them.
+/// Splits a driver's error text at its semicolon: what failed, and what to do if the text says so.
 fn halves(reason: &str) -> (&str, Option<&str>) {
     reason.split_once("; ").map_or((reason, None), |(found, hint)| (found, Some(hint)))
 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_named_and_cannot_be_had_is_broken_and_the_remedy_is_the_errors_own() {
+    fn a_named_device_that_is_unavailable_is_broken_with_the_errors_own_remedy() {
         let found = unavailable(Choice::Cuda(0), Err(MISMATCH), MISMATCH);
         assert!(found.verdict == Verdict::Broken && found.found.ends_with("cuInit failed: X (803)"), "{found:?}");
         assert!(found.remedy.contains("reboot; or set RGAPS_DEVICE=host"), "{found:?}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_broken_is_no_missing_driver() {
+    fn a_broken_driver_is_not_reported_as_missing() {
         let found = in_host_memory(Choice::Auto, Err(MISMATCH), Some(MISMATCH));
         assert!(found.verdict == Verdict::Limited && found.found == "cuInit failed: X (803)", "{found:?}");
         assert!(found.remedy.contains("reboot") && !found.remedy.contains("none needed"), "{found:?}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn host_memory_that_was_chosen_is_said_and_needs_no_driver() {
+    fn configured_host_memory_is_reported_and_needs_no_driver() {
         let found = in_host_memory(Choice::Host, Ok("cuda:0 X"), None);
         assert!(found.verdict == Verdict::Ok && found.found.contains("not used"), "{found:?}");
         let found = in_host_memory(Choice::Host, Err(ABSENT), None);

@@ -1,4 +1,4 @@
-//! What the doctor says of the runtime directory: which one it is and why, whose it is, and whether there is room in it.
+//! The doctor's finding about the runtime directory: its path and why, its owner, and whether it has free space.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use rgaps_control::whereabouts::{Nobody, Whereabouts};
 
 use super::Finding;
 
-/// Bytes that are written to see whether that can be done: as much as a manager notes of a few topics.
+/// Bytes written as a test: as much as a manager's notes of a few topics.
 const PROBE_BYTES: usize = 16 << 10;
 
-/// The finding of the directory that programs of this environment use.
+/// The finding about the directory that programs with this environment use.
 pub fn finding() -> Finding {
     let at = Whereabouts::of_environment();
     let nobody = Running::find().is_none().then(|| at.clone().nobody());
-    // Looking makes no directory.
+    // The check must not create the directory.
     let checked = at.path.symlink_metadata().map(|_| RuntimeDir::for_client(None));
     let trouble = match checked {
         Ok(Err(error)) => Some(error.to_string()),
@@ -30,8 +30,8 @@ pub fn finding() -> Finding {
 fn of_directory(at: &Whereabouts, trouble: Option<String>, nobody: Option<Nobody>) -> Finding {
     const WHAT: &str = "runtime directory";
     if let Some(trouble) = trouble {
-        let remedy = "a manager notes there what its successor needs, and refuses new publishers and subscribers if it cannot: make room, or set \
-                      RGAPS_RUNTIME_DIR to a directory of your own";
+        let remedy = "a manager keeps notes there for its successor, and refuses new publishers and subscribers if it cannot write them: free some \
+                      space, or set RGAPS_RUNTIME_DIR to a directory of your own";
         return Finding::limited(WHAT, format!("{at}; {trouble}"), remedy);
     }
     match nobody.filter(|nobody| nobody.elsewhere.is_some()) {
@@ -40,7 +40,7 @@ fn of_directory(at: &Whereabouts, trouble: Option<String>, nobody: Option<Nobody
     }
 }
 
-/// Whether something can be written in the directory.
+/// Tests whether the directory can be written.
 fn probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!("doctor-{}", std::process::id()));
     let mut file = rgaps_control::runtime::open_private(&path, File::options().write(true))?;
@@ -56,7 +56,7 @@ mod tests {
     use rgaps_control::whereabouts::Why;
 
     #[test]
-    fn the_directory_is_named_with_its_reason_and_what_is_wrong_with_it() {
+    fn the_directory_is_reported_with_its_reason_and_its_fault() {
         let at = Whereabouts { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
         let good = of_directory(&at, None, None);
         assert_eq!(good.found, "/tmp/rgaps-7 (since XDG_RUNTIME_DIR is not set)");

@@ -1,4 +1,4 @@
-//! What can be wrong with a file, said with its name, the place and the remedy.
+//! Errors of files: the file's name, the place in it, and what to do.
 
 use std::fmt;
 use std::io;
@@ -6,30 +6,30 @@ use std::path::PathBuf;
 
 use rgaps::types::MetaError;
 
-/// A file was not loaded. Other files are not affected.
+/// A file could not be loaded. Other files are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The system did not let us read it.
+    /// The system refused to read it.
     #[error("{}: {source}", path.display())]
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its name ends in nothing that we read.
+    /// Its name has an unknown extension.
     #[error("{}: not a kind of file that rgaps reads; give one that ends in {}", path.display(), super::input::EXTENSIONS)]
     Extension {
         /// The file.
         path: PathBuf,
     },
-    /// A folder without a file that we read.
+    /// The folder has no readable file.
     #[error("{}: no file in it ends in {}", path.display(), super::input::EXTENSIONS)]
     NothingThere {
         /// The folder.
         path: PathBuf,
     },
-    /// It is too large to be read at once.
+    /// It is too large to be read.
     #[error("{}: {bytes} B; at most {limit} B are read, split the file", path.display())]
     TooLarge {
         /// The file.
@@ -44,28 +44,28 @@ pub enum LoadError {
     Picture {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: image::ImageError,
     },
-    /// Its contents break the rules of its format.
+    /// Its content violates its format.
     #[error("{}, {source}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// Where, and what is wrong.
         source: FormatError,
     },
 }
 
-/// A payload was not saved; a file that was begun has been removed.
+/// A payload could not be saved; a partly written file was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The system did not let us write.
+    /// The system refused to write it.
     #[error("{}: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The picture encoder failed.
@@ -73,10 +73,10 @@ pub enum SaveError {
     Picture {
         /// The file.
         path: PathBuf,
-        /// What the encoder said.
+        /// The encoder's error.
         source: image::ImageError,
     },
-    /// Metadata and payload do not belong together.
+    /// Metadata and payload do not match.
     #[error("{}: {source}", path.display())]
     Metadata {
         /// The file.
@@ -84,21 +84,21 @@ pub enum SaveError {
         /// What is wrong.
         source: MetaError,
     },
-    /// The format has no words for it.
+    /// The format cannot express it.
     #[error("{}: {format} cannot hold {what}; {remedy}", path.display())]
     Inexpressible {
         /// The file.
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// What it cannot hold.
+        /// What it cannot express.
         what: String,
         /// What to do.
         remedy: &'static str,
     },
 }
 
-/// A file's contents break the rules of its format.
+/// A file's content violates its format.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct FormatError {
@@ -133,18 +133,18 @@ impl fmt::Display for Location {
     }
 }
 
-/// What breaks the rules of a format.
+/// How a file violates its format.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Another format, or none.
+    /// The content is not of the format that the file's name says.
     #[error("this is not {format}: it should begin with {wanted}; rename the file after its real format")]
     NotThis {
         /// The format that the file's name promises.
         format: &'static str,
-        /// How it begins.
+        /// How the format begins.
         wanted: &'static str,
     },
-    /// A line or header without end, or bytes that are no text.
+    /// A line or header without an end, or bytes that are not text.
     #[error("the header is not text in lines of at most {limit} B; the file is damaged or not {format}")]
     NotText {
         /// The format.
@@ -152,21 +152,21 @@ pub enum Problem {
         /// The longest line.
         limit: usize,
     },
-    /// Something must be said and is not.
+    /// A required part is missing.
     #[error("the header has no {what}; add it or write the file again")]
     Missing {
-        /// What must be there.
+        /// The missing part.
         what: &'static str,
     },
-    /// A word is not one of those that may stand there.
+    /// A word is not allowed in its place.
     #[error("'{found}' is not {wanted}")]
     Word {
         /// The word.
         found: String,
-        /// What may stand there.
+        /// What is allowed.
         wanted: &'static str,
     },
-    /// A number is not the one that follows from others.
+    /// A number contradicts others.
     #[error("{found} {what}, but {wanted} follow from the rest of the header; correct the header")]
     Mismatch {
         /// What is counted.
@@ -184,7 +184,7 @@ pub enum Problem {
         /// Values declared.
         wanted: usize,
     },
-    /// Too much of something.
+    /// Too many of something.
     #[error("{found} {what}; at most {limit} are read, leave out what is not needed")]
     TooMany {
         /// What.
@@ -206,10 +206,10 @@ pub enum Problem {
         /// Bytes there.
         found: u64,
     },
-    /// Compressed data do not make sense.
+    /// Compressed data is damaged.
     #[error("the compressed points are damaged; get the file again, or save it uncompressed")]
     Compressed,
-    /// A correct file that has no counterpart in a message.
+    /// The file is correct, but a message cannot express it.
     #[error("{what} cannot be read; {remedy}")]
     Unsupported {
         /// What.
@@ -217,7 +217,7 @@ pub enum Problem {
         /// What to do.
         remedy: &'static str,
     },
-    /// The metadata that would describe the contents contradict themselves.
+    /// The metadata that would describe the content contradicts itself.
     #[error(transparent)]
     Metadata(#[from] MetaError),
 }

@@ -1,15 +1,15 @@
-//! Lines of text at the start of a file, and lines of values after it: bounded, counted, never trusted.
+//! Reads lines of text at the start of a file, and lines of values after it. Input is not trusted: lines are bounded and counted.
 
 use rgaps::types::Datatype;
 
 use super::error::{FormatError, Location, Problem};
 
-/// Bytes of a line, at most: 64 Ki.
+/// Most bytes of a line: 64 Ki.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 16;
-/// Lines of a header, at most.
+/// Most lines of a header.
 pub(super) const HEADER_LINES_MAX: usize = 4096;
 
-/// Lines of a file, from its start.
+/// The lines of a file, from its start.
 pub(super) struct Lines<'a> {
     format: &'static str,
     rest: &'a [u8],
@@ -31,7 +31,7 @@ impl<'a> Lines<'a> {
         let window = &self.rest[..self.rest.len().min(LINE_BYTES_MAX + 1)];
         let end = match window.iter().position(|&byte| byte == b'\n') {
             Some(end) => end,
-            // The last line of a file may lack its end.
+            // The last line of a file may lack its line feed.
             None if window.len() <= LINE_BYTES_MAX => window.len(),
             None => return Err(self.not_text()),
         };
@@ -40,7 +40,7 @@ impl<'a> Lines<'a> {
         Ok(Some(line.strip_suffix('\r').unwrap_or(line)))
     }
 
-    /// The next line of a header. `what` is missing if there is none.
+    /// The next line of a header. If there is none, the error says that `what` is missing.
     pub(super) fn header(&mut self, what: &'static str) -> Result<&'a str, FormatError> {
         if self.number == HEADER_LINES_MAX {
             let (found, limit) = (self.number as u64 + 1, HEADER_LINES_MAX as u64);
@@ -52,17 +52,17 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The line that was read last.
+    /// The location of the line read last.
     pub(super) fn here(&self) -> Location {
         Location::Line(self.number.max(1))
     }
 
-    /// The first byte that was not read.
+    /// The location of the first unread byte.
     pub(super) fn byte(&self) -> Location {
         Location::Byte(self.total - self.rest.len())
     }
 
-    /// What was not read.
+    /// The unread bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -86,7 +86,7 @@ pub(super) fn number<T: std::str::FromStr>(
     word.parse().map_err(|_| place.has(Problem::Word { found: shortened(word), wanted }))
 }
 
-/// Appends the value that `word` spells, little-endian.
+/// Parses `word` and appends its value, little-endian.
 pub(super) fn push_value(place: Location, word: &str, datatype: Datatype, to: &mut Vec<u8>) -> Result<(), FormatError> {
     macro_rules! push {
         ($number:ty, $wanted:literal) => {
@@ -106,7 +106,7 @@ pub(super) fn push_value(place: Location, word: &str, datatype: Datatype, to: &m
     Ok(())
 }
 
-/// The start of a word from a stranger, for an error text.
+/// The start of an untrusted word, for an error text.
 pub(super) fn shortened(word: &str) -> String {
     word.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

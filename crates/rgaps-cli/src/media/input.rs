@@ -1,4 +1,4 @@
-//! Finding and loading input: one file, or the files of a folder in the order of their names.
+//! Finds and loads input: one file, or the files of a folder in the order of their names.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::error::LoadError;
 use super::{FILE_BYTES_MAX, Media, npy, pcd, picture, ply};
 
-/// Ends of the names of files that we read.
+/// Extensions of readable files.
 pub const EXTENSIONS: &str = ".png, .jpg, .jpeg, .pcd, .ply or .npy";
 
-/// What a file becomes, and so the type of a topic.
+/// What a file is read as, which decides the type of the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// PNG, JPEG.
@@ -22,10 +22,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which a mixed folder prefers them.
+    /// All kinds, in the order of preference for a mixed folder.
     pub const ALL: [Self; 3] = [Self::Image, Self::Cloud, Self::Tensor];
 
-    /// What a file of this name becomes.
+    /// The kind of a file with this name.
     pub fn of(path: &Path) -> Option<Self> {
         match Format::of(path)? {
             Format::Picture => Some(Self::Image),
@@ -59,17 +59,17 @@ impl Format {
 /// The files that one topic can carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// What all of them are.
+    /// Their kind.
     pub kind: Kind,
     /// The files, by name; at least one.
     pub files: Vec<PathBuf>,
-    /// Readable files of the folder that are of another kind.
+    /// Number of readable files in the folder of other kinds.
     pub others: usize,
 }
 
-/// The input at `path`: itself, or the files of that folder (not of its subfolders) that are of one kind, by name.
+/// The input at `path`: the file itself, or the folder's files (without subfolders) of one kind, sorted by name.
 ///
-/// A topic has one type. Without a wish for one, a folder gives its pictures if it has any, else its clouds, else its arrays.
+/// A topic has one type. Unless a kind is requested, a folder gives its pictures if it has any, else its clouds, else its arrays.
 pub fn select(path: &Path, wish: Option<Kind>) -> Result<Selection, LoadError> {
     let read_error = |source| LoadError::Read { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(read_error)?.is_dir() {
@@ -121,7 +121,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Media, LoadError> {
     }
 }
 
-/// The whole file, unless it is too large. The limit also holds for what has no length of its own, such as a pipe.
+/// Reads the whole file unless it is too large. The limit also applies to input without a length, such as a pipe.
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let read_error = |source| LoadError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(read_error)?;

@@ -1,9 +1,9 @@
 //! LZF, the compression of binary_compressed PCD files: literal runs and references into the last 8 KiB, without checksum.
 
-/// One control byte refers back at most 264 bytes with 3 bytes of input: the most that compressed bytes can stand for.
+/// A reference of 3 input bytes expands to at most 264 bytes, which bounds the ratio of the compression.
 const EXPANSION_MAX: usize = 264;
 
-/// The `bytes` bytes that `compressed` stands for; `None` if it is damaged or stands for another number of bytes.
+/// Decompresses to exactly `bytes` bytes; `None` if the input is damaged or has another length.
 pub(super) fn decompress(compressed: &[u8], bytes: usize) -> Option<Vec<u8>> {
     if bytes > compressed.len().checked_mul(EXPANSION_MAX)? {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn decompress(compressed: &[u8], bytes: usize) -> Option<Vec<u8>> {
     (out.len() == bytes).then_some(out)
 }
 
-/// Appends what a reference stands for; returns the input behind it.
+/// Expands a reference; returns the input after it.
 fn refer_back<'a>(control: u8, input: &'a [u8], out: &mut Vec<u8>, limit: usize) -> Option<&'a [u8]> {
     let (long, input) = match control >> 5 {
         7 => input.split_first()?,
@@ -38,7 +38,7 @@ fn refer_back<'a>(control: u8, input: &'a [u8], out: &mut Vec<u8>, limit: usize)
     if out.len() + length > limit {
         return None;
     }
-    // A reference may overlap what it writes: one byte after the other.
+    // A reference may overlap its own output, so it is copied byte by byte.
     for at in start..start + length {
         out.push(out[at]);
     }

@@ -1,4 +1,4 @@
-//! Frame number and checksum of a message, in the bytes of its metadata that are free for the application.
+//! Frame number and checksum of a message, in the user bytes of its metadata.
 //!
 //! ```text
 //! user bytes of a header
@@ -17,19 +17,19 @@ const MAGIC: [u8; 4] = *b"rgck";
 /// Frame number and checksum of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The source's count of its frames.
+    /// The source's frame number.
     pub frame: u64,
     /// CRC-32 of the payload.
     pub crc: u32,
 }
 
 impl Mark {
-    /// The mark of this payload.
+    /// The mark of a payload.
     pub fn of(frame: u64, payload: &[u8]) -> Self {
         Self { frame, crc: checksum(payload) }
     }
 
-    /// As user bytes of a header.
+    /// The mark as user bytes of a header.
     pub fn to_user(self) -> [u8; USER_BYTES] {
         let mut user = [0; USER_BYTES];
         user[..4].copy_from_slice(&MAGIC);
@@ -46,7 +46,7 @@ impl Mark {
         (*magic == MAGIC).then(|| Self { frame: u64::from_le_bytes(*frame), crc: u32::from_le_bytes(*crc) })
     }
 
-    /// Whether the payload is the one that was marked.
+    /// Whether this is the payload that was marked.
     pub fn matches(self, payload: &[u8]) -> bool {
         self.crc == checksum(payload)
     }

@@ -1,10 +1,10 @@
-//! Files of the outside world as payloads with typed metadata, and back: PNG, JPEG, PCD, PLY and NPY in; PNG, PCD and NPY out.
+//! Converts files to payloads with typed metadata, and back: PNG, JPEG, PCD, PLY and NPY in; PNG, PCD and NPY out.
 //!
-//! `input` finds and loads files, `save` writes what a subscriber received, `picture`, `pcd`, `ply` and `npy` each know one format,
-//! `header` reads the lines they begin with, `mark` is the frame number and checksum that a message carries.
+//! `input` finds and loads files, `save` writes received messages, `picture`, `pcd`, `ply` and `npy` each handle one format, `header` reads text
+//! headers, `mark` is the frame number and checksum that a message carries.
 //!
-//! Files come from strangers: every length is checked against the bytes that are there before memory is taken for it, and what is
-//! wrong is said with the file, the line and the remedy. What a saved file holds reads back exactly.
+//! Files are not trusted: every length is checked against the bytes present before memory is allocated for it, and an error names the file, the
+//! line and the remedy. Saved files read back exactly.
 
 mod error;
 mod header;
@@ -26,30 +26,30 @@ pub use input::{Kind, Selection, load, select};
 pub use mark::Mark;
 pub use save::{save, save_cloud, save_image, save_tensor};
 
-/// Bytes that a file or a saved array may have, at most.
+/// Most bytes of a file or a saved array.
 pub const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// A payload and what it is.
+/// A payload with its metadata.
 #[expect(clippy::large_enum_variant, reason = "one value a file: a box would save nothing that counts")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Media {
     /// A picture.
     Image {
-        /// What the bytes are.
+        /// Metadata.
         meta: Image,
         /// Rows of pixels.
         bytes: Vec<u8>,
     },
     /// Points.
     Cloud {
-        /// What the bytes are.
+        /// Metadata.
         meta: PointCloud,
         /// Rows of points.
         bytes: Vec<u8>,
     },
     /// An array.
     Tensor {
-        /// What the bytes are.
+        /// Metadata.
         meta: Tensor,
         /// Elements.
         bytes: Vec<u8>,
@@ -57,7 +57,7 @@ pub enum Media {
 }
 
 impl Media {
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Image { .. } => Kind::Image,
@@ -82,7 +82,7 @@ impl Media {
         }
     }
 
-    /// Stamp, frame and the application's bytes.
+    /// Stamp, frame and user bytes.
     pub fn header_mut(&mut self) -> &mut Header {
         match self {
             Self::Image { meta, .. } => meta.header_mut(),

@@ -5,7 +5,7 @@
 //!  6  u8        major version     1: the length has 2 bytes; 2, 3: it has 4
 //!  7  u8        minor version     0
 //!  8  u16|u32   header length
-//! 10  {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   filled up with blanks, ended by a line feed
+//! 10  {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   padded with blanks, ended by a line feed
 //!     elements
 //! ```
 
@@ -19,7 +19,7 @@ use super::header::shortened;
 use super::save::Stop;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Bytes of a header, at most.
+/// Most bytes of a header.
 const HEADER_BYTES_MAX: usize = 1 << 16;
 const NO_OBJECTS: &str = "save a plain array of numbers (not objects, records or text) by numpy.save";
 
@@ -72,7 +72,7 @@ fn header(file: &[u8]) -> Result<(&str, usize), FormatError> {
     Ok((text, start + length))
 }
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, PartialEq)]
 struct Dictionary<'a> {
     descr: &'a str,
@@ -86,7 +86,7 @@ impl<'a> Dictionary<'a> {
         &self.shape[..self.ndim]
     }
 
-    /// Reads the Python dictionary that NumPy writes: three keys in any order, nothing else.
+    /// Reads the Python dictionary that NumPy writes: three keys in any order, and nothing else.
     fn parse(text: &'a str) -> Result<Self, FormatError> {
         let mut python = Python(text);
         let (mut descr, mut order, mut shape) = (None, None, None);
@@ -112,7 +112,7 @@ impl<'a> Dictionary<'a> {
     }
 }
 
-/// The few Python literals that a header consists of.
+/// Parses the few Python literals that a header consists of.
 struct Python<'a>(&'a str);
 
 impl<'a> Python<'a> {
@@ -196,13 +196,13 @@ impl<'a> Python<'a> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = text.split_at(digits);
         let value = number.parse().map_err(|_| self.unknown(text, "a number of elements"))?;
-        // Python 2 wrote long integers with an L.
+        // Python 2 wrote long integers with a trailing L.
         self.0 = rest.strip_prefix('L').unwrap_or(rest);
         Ok(value)
     }
 }
 
-/// The element type, and how many bytes are to be turned round (0 for none).
+/// The element type, and the size of the units whose bytes must be swapped (0 for none).
 fn dtype(descr: &str) -> Result<(DType, usize), FormatError> {
     let unsupported = || {
         let what = format!("elements of type '{}'", shortened(descr));
@@ -226,7 +226,7 @@ fn dtype(descr: &str) -> Result<(DType, usize), FormatError> {
         "c16" => DType::COMPLEX128,
         _ => return Err(unsupported()),
     };
-    // A complex number is two floats, each in its own order.
+    // A complex number is two floats, each swapped by itself.
     let parts = if dtype.code == DTypeCode::COMPLEX { 2 } else { 1 };
     let swap_bytes = if big_endian { dtype.bytes() as usize / parts } else { 0 };
     Ok((dtype, swap_bytes))
@@ -256,7 +256,7 @@ fn fortran(dtype: DType, shape: &[i64]) -> Result<Tensor, rgaps::types::MetaErro
     Tensor::strided(dtype, shape, &strides[..shape.len()], 0)
 }
 
-/// Writes a tensor as NPY. The payload reaches at least as far as `meta` describes.
+/// Writes a tensor as NPY. The payload must contain all bytes that `meta` describes.
 pub(super) fn encode(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Result<(), Stop> {
     let dtype = meta.dtype();
     let inexpressible = |what, remedy| Stop::Inexpressible { what, remedy };
@@ -268,7 +268,7 @@ pub(super) fn encode(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Resul
         let what = format!("{bytes} B of elements (at most {FILE_BYTES_MAX} B are written)");
         return Err(inexpressible(what, "publish a tensor whose dimensions are all there"));
     }
-    // Lanes are one more dimension, the last. They stand together, so an array with lanes is not taken as one in Fortran order.
+    // Lanes become one more dimension, the last. They are contiguous, so an array with lanes is not written in Fortran order.
     let one_lane = dtype.lanes == 1;
     let same = |tensor: Result<Tensor, _>| tensor.is_ok_and(|tensor| tensor.strides() == meta.strides());
     let c_order = same(Tensor::new(dtype, meta.shape()));
@@ -298,13 +298,13 @@ fn write_header(
     header.push('\n');
     to.write_all(MAGIC)?;
     to.write_all(&[1, 0])?;
-    // Eight dimensions of twenty digits stay far below 64 KiB.
+    // Eight dimensions of twenty digits are far below 64 KiB.
     to.write_all(&(header.len() as u16).to_le_bytes())?;
     to.write_all(header.as_bytes())?;
     Ok(())
 }
 
-/// Writes the elements in C order, wherever the strides put them.
+/// Writes the elements in C order, following any strides.
 fn gather(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Result<(), Stop> {
     let element_bytes = meta.dtype().bytes() as usize;
     let mut index = [0_i64; NDIM_MAX];
@@ -312,7 +312,7 @@ fn gather(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Result<(), Stop>
         let element: i64 = index.iter().zip(meta.strides()).map(|(at, stride)| at * stride).sum();
         let at = (meta.byte_offset() as i64 + element * element_bytes as i64) as usize;
         to.write_all(&payload[at..at + element_bytes])?;
-        // Counts on like an odometer: the last dimension first.
+        // Counts like an odometer: the last dimension changes fastest.
         for (at, &elements) in index.iter_mut().zip(meta.shape()).rev() {
             *at += 1;
             if *at < elements {
@@ -324,7 +324,7 @@ fn gather(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Result<(), Stop>
     Ok(())
 }
 
-/// For the fuzzer: any bytes are parsed or refused, and what was parsed survives being saved.
+/// For the fuzzer: any bytes are parsed or refused, and a parsed array survives saving.
 pub fn fuzz_npy(data: &[u8]) {
     let Ok((meta, payload)) = parse(data) else { return };
     assert_eq!(meta.check(payload.len() as u64), Ok(()));

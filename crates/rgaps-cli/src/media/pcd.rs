@@ -1,7 +1,7 @@
 //! PCD v0.7, the point cloud format of PCL: ascii, binary and binary_compressed in, binary out.
 //!
-//! All fields are kept as they are; padding (fields named `_`) stays in the points' bytes but is no field of the message. The viewpoint
-//! has no counterpart in a message and is dropped. A cloud is dense if no coordinate is NaN or infinite: PCD does not say.
+//! All fields are kept unchanged; padding (fields named `_`) stays in the points' bytes but is no field of the message. The viewpoint is dropped,
+//! since a message has none. PCD does not say whether a cloud is dense: it is, if no coordinate is NaN or infinite.
 
 use std::io::Write;
 
@@ -12,11 +12,11 @@ use super::header::{Lines, number, push_value, shortened};
 use super::lzf;
 use super::save::Stop;
 
-/// Fields of a header, padding included, at most.
+/// Most fields of a header, including padding.
 const COLUMNS_MAX: usize = 64;
 const NO_MESSAGE_FIELD: &str = "leave out the field, or write it as a smaller type";
 
-/// One field of the file, padding included.
+/// One field of the file, possibly padding.
 #[derive(Clone, Debug, PartialEq)]
 struct Column {
     name: String,
@@ -38,7 +38,7 @@ enum Storage {
     Compressed,
 }
 
-/// What the header says, once all of it agrees.
+/// The content of a consistent header.
 struct Plan {
     columns: Vec<Column>,
     meta: PointCloud,
@@ -68,7 +68,7 @@ pub fn parse(file: &[u8]) -> Result<(PointCloud, Vec<u8>), FormatError> {
     Ok((plan.meta.with_dense(is_dense), payload))
 }
 
-/// The words after each keyword, in whatever order the keywords come.
+/// The words after each keyword, in any order of the keywords.
 #[derive(Default)]
 struct Header<'a> {
     fields: Option<Vec<&'a str>>,
@@ -208,11 +208,11 @@ fn meta(columns: &[Column], width: u32, height: u32) -> Result<PointCloud, MetaE
 }
 
 fn read_binary(plan: &Plan, lines: &Lines<'_>) -> Result<Vec<u8>, FormatError> {
-    // Some writers fill the file up to a whole page: what follows the points is not looked at.
+    // Some writers pad the file to a whole page; bytes after the points are ignored.
     Ok(declared("points", plan.meta.payload_bytes(), lines.byte(), lines.rest())?.to_vec())
 }
 
-/// The first `declared` bytes of what is there.
+/// The first `declared` bytes; an error if there are fewer.
 fn declared<'a>(what: &'static str, declared: u64, at: Location, rest: &'a [u8]) -> Result<&'a [u8], FormatError> {
     let found = rest.len() as u64;
     let there = usize::try_from(declared).ok().and_then(|bytes| rest.get(..bytes));
@@ -221,7 +221,7 @@ fn declared<'a>(what: &'static str, declared: u64, at: Location, rest: &'a [u8])
 
 fn read_ascii(plan: &Plan, lines: &mut Lines<'_>) -> Result<Vec<u8>, FormatError> {
     let wanted = plan.columns.iter().map(|column| column.count as usize).sum::<usize>();
-    // A value takes a digit and a blank at least, and the last line may lack its end: more than that cannot be there.
+    // A value takes at least a digit and a blank, and the last line may lack its line feed: this bounds the number of values.
     let least = (plan.points() as u64).saturating_mul(wanted as u64).saturating_mul(2).saturating_sub(1);
     declared("points as text, at least", least, lines.byte(), lines.rest())?;
     let mut payload = Vec::with_capacity(plan.points() * plan.point_bytes());
@@ -254,7 +254,7 @@ fn read_ascii(plan: &Plan, lines: &mut Lines<'_>) -> Result<Vec<u8>, FormatError
     Ok(payload)
 }
 
-/// Two lengths, then the compressed points: all values of the first field, then all of the second, and so on.
+/// Reads two lengths, then the compressed points: all values of the first field, then all of the second, and so on.
 fn read_compressed(plan: &Plan, lines: &mut Lines<'_>) -> Result<Vec<u8>, FormatError> {
     let at = lines.byte();
     let [compressed, bytes] = [0, 4].map(|offset| {
@@ -290,7 +290,7 @@ fn by_point(plan: &Plan, by_field: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// Whether no x, y or z is NaN or infinite. The payload is little-endian and packed.
+/// Whether no x, y or z is NaN or infinite. The payload must be little-endian and packed.
 pub(super) fn coordinates_are_finite(meta: &PointCloud, payload: &[u8]) -> bool {
     ["x", "y", "z"].into_iter().filter_map(|name| meta.field(name)).all(|field| {
         let at = field.offset as usize;
@@ -307,7 +307,7 @@ pub(super) fn coordinates_are_finite(meta: &PointCloud, payload: &[u8]) -> bool 
     })
 }
 
-/// Writes a cloud as binary PCD. The payload has been checked against `meta`.
+/// Writes a cloud as binary PCD. The payload must have been checked against `meta`.
 pub(super) fn encode(meta: &PointCloud, payload: &[u8], mut to: impl Write) -> Result<(), Stop> {
     let columns = columns(meta)?;
     let joined = |word: fn(&Column) -> String| columns.iter().map(word).collect::<Vec<_>>().join(" ");
@@ -334,7 +334,7 @@ pub(super) fn encode(meta: &PointCloud, payload: &[u8], mut to: impl Write) -> R
     Ok(())
 }
 
-/// The fields in the order of their bytes, with padding where there are gaps.
+/// The fields in byte order, with padding in the gaps.
 fn columns(meta: &PointCloud) -> Result<Vec<Column>, Stop> {
     let mut fields = meta.fields().to_vec();
     fields.sort_by_key(|field| field.offset);
@@ -380,7 +380,7 @@ fn letter(datatype: Datatype) -> &'static str {
     }
 }
 
-/// A row with the bytes of every element turned round.
+/// A row with the bytes of every element swapped.
 fn swapped(columns: &[Column], meta: &PointCloud, row: &[u8]) -> Vec<u8> {
     let mut row = row.to_vec();
     for point in row.chunks_exact_mut(meta.point_step as usize) {
@@ -394,7 +394,7 @@ fn swapped(columns: &[Column], meta: &PointCloud, row: &[u8]) -> Vec<u8> {
     row
 }
 
-/// For the fuzzer: any bytes are parsed or refused, and what was parsed survives being saved.
+/// For the fuzzer: any bytes are parsed or refused, and a parsed cloud survives saving.
 pub fn fuzz_pcd(data: &[u8]) {
     if let Ok((meta, payload)) = parse(data) {
         assert_survives(&meta, &payload);

@@ -1,4 +1,4 @@
-//! Pictures: PNG and JPEG in, PNG out. Of PNG's variants, those with a palette or few bits are widened to whole channels.
+//! Pictures: PNG and JPEG in, PNG out. PNGs with a palette or few bits are widened to whole channels.
 
 use std::io::{Cursor, Write};
 
@@ -6,12 +6,12 @@ use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, ExtendedColorType, ImageEncoder, ImageError, ImageReader, ImageResult, Limits};
 use rgaps::types::{Encoding, Image, Meta};
 
-/// Pixels of a side that are read, at most.
+/// Most pixels of a side.
 const SIDE_MAX: u32 = 1 << 15;
-/// Bytes that a decoder may take, at most.
+/// Most bytes that a decoder may allocate.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
 
-/// The picture in a PNG or JPEG file, told by its contents: mono8, rgb8, rgba8, mono16, rgb16 or rgba16.
+/// The picture in a PNG or JPEG file, recognized by its content: mono8, rgb8, rgba8, mono16, rgb16 or rgba16.
 pub fn decode(file: &[u8]) -> ImageResult<(Image, Vec<u8>)> {
     let mut reader = ImageReader::new(Cursor::new(file)).with_guessed_format().map_err(ImageError::IoError)?;
     let mut limits = Limits::default();
@@ -30,7 +30,7 @@ pub fn decode(file: &[u8]) -> ImageResult<(Image, Vec<u8>)> {
         DynamicImage::ImageRgba16(pixels) => (Encoding::Rgba16, little_endian(&pixels)),
         grey @ DynamicImage::ImageLumaA8(_) => (Encoding::Rgba8, grey.into_rgba8().into_raw()),
         grey @ DynamicImage::ImageLumaA16(_) => (Encoding::Rgba16, little_endian(&grey.into_rgba16())),
-        // PNG and JPEG give none of the rest.
+        // PNG and JPEG never decode to the other types.
         other => (Encoding::Rgb8, other.into_rgb8().into_raw()),
     };
     let meta = Image::new(width, height, encoding)
@@ -42,15 +42,15 @@ fn little_endian(channels: &[u16]) -> Vec<u8> {
     channels.iter().flat_map(|channel| channel.to_le_bytes()).collect()
 }
 
-/// How an encoding's bytes become those of a PNG.
+/// How an encoding's bytes are converted to a PNG's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Recipe {
     color: ExtendedColorType,
-    /// Blue and red change places.
+    /// Swap blue and red.
     swap: bool,
 }
 
-/// How PNG holds this encoding, if it can do so exactly.
+/// How PNG holds this encoding exactly, if it can.
 fn recipe(encoding: Encoding) -> Option<Recipe> {
     use Encoding as E;
     let (color, swap) = match encoding {
@@ -73,12 +73,12 @@ fn recipe(encoding: Encoding) -> Option<Recipe> {
     Some(Recipe { color, swap })
 }
 
-/// Whether PNG holds this encoding exactly. OpenCV's names without colours (8UC3, 16UC4, ...) are taken in OpenCV's order, blue first.
+/// Whether PNG holds this encoding exactly. OpenCV's names without colours (8UC3, 16UC4, ...) are assumed to be in OpenCV's order, blue first.
 pub fn png_holds(encoding: Encoding) -> bool {
     recipe(encoding).is_some()
 }
 
-/// Writes the picture as PNG. `false` if PNG cannot hold the encoding. The payload has been checked against `meta`.
+/// Writes the picture as PNG. `false` if PNG cannot hold the encoding. The payload must have been checked against `meta`.
 pub fn encode(meta: &Image, payload: &[u8], to: impl Write) -> ImageResult<bool> {
     let Some(recipe) = recipe(meta.encoding) else { return Ok(false) };
     let encoder = PngEncoder::new_with_quality(to, CompressionType::Fast, FilterType::Adaptive);
@@ -86,7 +86,7 @@ pub fn encode(meta: &Image, payload: &[u8], to: impl Write) -> ImageResult<bool>
     Ok(true)
 }
 
-/// The rows without padding, red first, 16-bit channels in this machine's order as the encoder wants them.
+/// The rows without padding, red first, 16-bit channels in native byte order as the encoder expects.
 fn packed(meta: &Image, payload: &[u8], swap: bool) -> Vec<u8> {
     let row_bytes = meta.row_bytes() as usize;
     let mut pixels = Vec::with_capacity(row_bytes * meta.height as usize);
@@ -106,8 +106,8 @@ fn packed(meta: &Image, payload: &[u8], swap: bool) -> Vec<u8> {
     pixels
 }
 
-/// For the fuzzer: any bytes are decoded or refused, and what was decoded is as large as it says and survives being saved. Pictures of more than
-/// 65536 pixels are left out: they only cost time.
+/// For the fuzzer: any bytes are decoded or refused, and a decoded picture has the stated size and survives saving. Pictures of more than 65536
+/// pixels are skipped to save time.
 pub fn fuzz_picture(data: &[u8]) {
     let reader = ImageReader::new(Cursor::new(data)).with_guessed_format().map(ImageReader::into_dimensions);
     if !matches!(reader, Ok(Ok((width, height))) if u64::from(width) * u64::from(height) <= 1 << 16) {

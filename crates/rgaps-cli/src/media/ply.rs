@@ -1,6 +1,6 @@
 //! PLY, the Stanford polygon format: the vertices of ascii and binary files as points, all their scalar properties as fields.
 //!
-//! Elements before the vertices are skipped, those after them (faces) are not looked at. Big-endian files are turned round.
+//! Elements before the vertices are skipped, those after them (faces) are ignored. Big-endian values are swapped.
 
 use rgaps::types::{Datatype, PointCloud};
 
@@ -8,9 +8,9 @@ use super::error::{FormatError, Location, Problem};
 use super::header::{Lines, number, push_value, shortened};
 use super::pcd::{assert_survives, coordinates_are_finite};
 
-/// Properties of an element, at most.
+/// Most properties of an element.
 const PROPERTIES_MAX: usize = 256;
-/// Elements of a header, at most.
+/// Most elements of a header.
 const ELEMENTS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ fn truncated(what: &'static str, declared: u64, at: Location, rest: &[u8]) -> Fo
 
 fn read_ascii(vertex: &Element<'_>, meta: &PointCloud, lines: &mut Lines<'_>) -> Result<Vec<u8>, FormatError> {
     let wanted = vertex.properties.len();
-    // A value takes a digit and a blank at least, and the last line may lack its end: more than that cannot be there.
+    // A value takes at least a digit and a blank, and the last line may lack its line feed: this bounds the number of values.
     let least = vertex.count.saturating_mul(wanted as u64).saturating_mul(2).saturating_sub(1);
     if least > lines.rest().len() as u64 {
         return Err(truncated("vertices as text, at least", least, lines.byte(), lines.rest()));
@@ -179,7 +179,7 @@ fn read_ascii(vertex: &Element<'_>, meta: &PointCloud, lines: &mut Lines<'_>) ->
     Ok(payload)
 }
 
-/// The next line with values. `read` elements were there before.
+/// The next line with values, after `read` elements.
 fn value_line<'a>(lines: &mut Lines<'a>, element: &Element<'_>, read: u64) -> Result<&'a str, FormatError> {
     loop {
         match lines.next()? {
@@ -212,7 +212,7 @@ fn read_binary(
     Ok(payload)
 }
 
-/// Passes over an element that stands before the vertices.
+/// Skips an element before the vertices.
 fn skip(storage: Storage, element: &Element<'_>, lines: &mut Lines<'_>) -> Result<(), FormatError> {
     if storage == Storage::Ascii {
         for read in 0..element.count {
@@ -225,10 +225,10 @@ fn skip(storage: Storage, element: &Element<'_>, lines: &mut Lines<'_>) -> Resul
         Shape::List { .. } => None,
     });
     if let Some(bytes) = scalars.sum::<Option<u64>>() {
-        // Every element has the same length: one step, however many a stranger claims there are.
+        // All elements have the same length, so this is one step, however many the file claims.
         return skip_bytes(lines, element.count.saturating_mul(bytes));
     }
-    // Each turn passes at least the count of a list, so the file's length bounds the loop.
+    // Each iteration consumes at least the count of a list, so the file's length bounds the loop.
     for _ in 0..element.count {
         for &(_, shape) in &element.properties {
             let bytes = match shape {
@@ -252,7 +252,7 @@ fn skip_bytes(lines: &mut Lines<'_>, bytes: u64) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// The number of items that the list at the next byte announces; at most 32 bits.
+/// The number of items of the list at the next byte; at most 32 bits.
 fn list_count(storage: Storage, count: Datatype, lines: &Lines<'_>) -> Result<u64, FormatError> {
     let bytes = count.bytes() as usize;
     let Some(stated) = lines.rest().get(..bytes) else {
@@ -271,7 +271,7 @@ fn list_count(storage: Storage, count: Datatype, lines: &Lines<'_>) -> Result<u6
     Ok(items)
 }
 
-/// For the fuzzer: any bytes are parsed or refused, and what was parsed survives being saved.
+/// For the fuzzer: any bytes are parsed or refused, and a parsed cloud survives saving.
 pub fn fuzz_ply(data: &[u8]) {
     if let Ok((meta, payload)) = parse(data) {
         assert_survives(&meta, &payload);

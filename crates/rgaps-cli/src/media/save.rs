@@ -1,4 +1,4 @@
-//! Saving what was received: pictures as PNG, point clouds as PCD, tensors (and pictures that PNG cannot hold) as NPY.
+//! Saves received messages: pictures as PNG, point clouds as PCD, tensors (and pictures that PNG cannot hold) as NPY.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -9,14 +9,14 @@ use rgaps::types::{DType, DTypeCode, Encoding, Image, Meta, MetaError, PointClou
 use super::error::SaveError;
 use super::{Media, npy, pcd, picture};
 
-/// Why an encoder stopped, before the file's name is known to it.
+/// Why an encoder stopped; the file's name is added later.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The writer failed.
     Io(io::Error),
-    /// The format has no words for it.
+    /// The format cannot express it.
     Inexpressible {
-        /// What.
+        /// What it cannot express.
         what: String,
         /// What to do.
         remedy: &'static str,
@@ -38,8 +38,8 @@ pub fn save(prefix: &Path, media: &Media) -> Result<PathBuf, SaveError> {
     }
 }
 
-/// Saves a picture: as PNG if that holds its encoding exactly, else as an array of (height, width, channels), or of (rows, step) for
-/// the encodings whose pixels share colours.
+/// Saves a picture: as PNG if PNG holds its encoding exactly, else as an array of (height, width, channels), or of (rows, step) for encodings whose
+/// pixels share colours.
 pub fn save_image(prefix: &Path, meta: &Image, payload: &[u8]) -> Result<PathBuf, SaveError> {
     if !picture::png_holds(meta.encoding) {
         let path = with_extension(prefix, "npy");
@@ -54,7 +54,7 @@ pub fn save_image(prefix: &Path, meta: &Image, payload: &[u8]) -> Result<PathBuf
     Ok(path)
 }
 
-/// Saves a point cloud as binary PCD. What PCD has no place for (stamp, frame, padding of rows, big-endian order) is left behind.
+/// Saves a point cloud as binary PCD. What PCD cannot express (stamp, frame, padding of rows, big-endian order) is dropped.
 pub fn save_cloud(prefix: &Path, meta: &PointCloud, payload: &[u8]) -> Result<PathBuf, SaveError> {
     let path = with_extension(prefix, "pcd");
     check(&path, meta, payload)?;
@@ -62,7 +62,7 @@ pub fn save_cloud(prefix: &Path, meta: &PointCloud, payload: &[u8]) -> Result<Pa
     Ok(path)
 }
 
-/// Saves a tensor as NPY: in its own order if that is C's or Fortran's, else in C order.
+/// Saves a tensor as NPY: in its own order if that is C or Fortran order, else in C order.
 pub fn save_tensor(prefix: &Path, meta: &Tensor, payload: &[u8]) -> Result<PathBuf, SaveError> {
     let path = with_extension(prefix, "npy");
     check(&path, meta, payload)?;
@@ -74,7 +74,7 @@ fn write_array(path: PathBuf, meta: &Tensor, payload: &[u8]) -> Result<PathBuf, 
     Ok(path)
 }
 
-/// The pixels of an image as an array. Payload and image have been checked.
+/// The pixels of an image as an array. Payload and image must have been checked.
 fn array_of(meta: &Image) -> Result<Tensor, MetaError> {
     let step = i64::from(meta.step);
     let rows = meta.encoding.payload_rows(meta.height) as i64;
@@ -91,7 +91,7 @@ fn array_of(meta: &Image) -> Result<Tensor, MetaError> {
     let channel_bytes = i64::from(meta.encoding.bits_per_channel()) / 8;
     let odd_step = step % channel_bytes != 0;
     if odd_step || (meta.is_bigendian && channel_bytes > 1) {
-        // Neither is known to DLPack: the bytes as they are.
+        // DLPack has neither type, so save the plain bytes.
         return Tensor::strided(DType::UINT8, &[rows, step], &[step, 1], 0);
     }
     let dtype = DType::scalar(dtype, meta.encoding.bits_per_channel() as u8);
@@ -110,7 +110,7 @@ fn stopped(path: &Path, format: &'static str, stop: Stop) -> SaveError {
     }
 }
 
-/// `prefix.extension`; dots that `prefix` has already are kept.
+/// `prefix.extension`; dots in `prefix` are kept.
 fn with_extension(prefix: &Path, extension: &str) -> PathBuf {
     let mut path = prefix.as_os_str().to_owned();
     path.push(".");
@@ -118,13 +118,13 @@ fn with_extension(prefix: &Path, extension: &str) -> PathBuf {
     path.into()
 }
 
-/// Writes a file; takes away what was begun if that fails.
+/// Writes a file; removes a partly written one if that fails.
 fn write(path: &Path, contents: impl FnOnce(&mut BufWriter<File>) -> Result<(), SaveError>) -> Result<(), SaveError> {
     let write_error = |source| SaveError::Write { path: path.to_owned(), source };
     let mut file = BufWriter::new(File::create(path).map_err(write_error)?);
     let written = contents(&mut file).and_then(|()| file.flush().map_err(write_error));
     if written.is_err() {
-        // The error that matters is the one at hand.
+        // Report the write error, not an error of the removal.
         let _ = fs::remove_file(path);
     }
     written

@@ -150,7 +150,7 @@ fn red_first(encoding: Encoding, mut pixels: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn big_endian_pixels_and_points_are_turned_round() {
+fn big_endian_pixels_and_points_are_swapped() {
     let folder = Folder::new("bigendian");
     let meta = Image::new(2, 1, Encoding::Mono16).unwrap().with_bigendian(true);
     let path = save_image(&folder.0.join("depth"), &meta, &[1, 2, 3, 4]).unwrap();
@@ -182,7 +182,7 @@ fn input(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn ascii_binary_and_compressed_pcd_say_the_same() {
+fn ascii_binary_and_compressed_pcd_are_read_alike() {
     let [ascii, binary, compressed] =
         ["pcd-ascii", "pcd-binary", "pcd-compressed"].map(|name| pcd::parse(&input(name)).unwrap());
     assert_eq!(ascii, binary);
@@ -194,7 +194,7 @@ fn ascii_binary_and_compressed_pcd_say_the_same() {
 }
 
 #[test]
-fn the_three_forms_of_ply_say_the_same_and_faces_are_left_out() {
+fn the_three_forms_of_ply_are_read_alike_and_faces_are_skipped() {
     let [ascii, little, big] = ["ply-ascii", "ply-little", "ply-big"].map(|name| ply::parse(&input(name)).unwrap());
     assert_eq!(ascii, little);
     assert_eq!(ascii, big);
@@ -202,7 +202,7 @@ fn the_three_forms_of_ply_say_the_same_and_faces_are_left_out() {
 }
 
 #[test]
-fn arrays_of_both_orders_and_ends_say_the_same_elements() {
+fn arrays_of_both_orders_and_endiannesses_have_the_same_elements() {
     let file = |descr: &str, order: &str, elements: &[u8]| {
         let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': (2, 3), }}\n");
         [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
@@ -321,7 +321,7 @@ fn damaged_clouds_and_arrays_are_refused_by_file_line_and_remedy() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_and_no_file_stays() {
+fn payloads_that_a_format_cannot_hold_are_refused_and_leave_no_file() {
     let folder = Folder::new("inexpressible");
     let bfloat = Tensor::new(DType::BFLOAT16, &[2]).unwrap();
     let text = save_tensor(&folder.0.join("t"), &bfloat, &[0; 4]).unwrap_err().to_string();

@@ -1,11 +1,11 @@
-//! A host of its own for a test of commands.
+//! A host for a test of commands.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rgaps_testing::{RuntimeDir, Watchdog};
 
-/// A runtime directory, and so a manager, of its own.
+/// A runtime directory for one test, and so a manager of its own.
 pub struct Host {
     pub dir: RuntimeDir,
     _watchdog: Watchdog,
@@ -16,7 +16,7 @@ impl Host {
         Self { dir: RuntimeDir::new(name).unwrap(), _watchdog: Watchdog::new(Duration::from_secs(120)) }
     }
 
-    /// `rgaps`; the manager that it may start stays until the test ends.
+    /// Runs `rgaps`; a manager that it starts stays until the test ends.
     pub fn rgaps(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rgaps"));
         self.dir.apply(&mut command);
@@ -28,7 +28,7 @@ impl Host {
     }
 }
 
-/// How it ended, what it printed, what it complained of.
+/// Whether a command succeeded, its standard output, its standard error.
 pub fn outcome(command: &mut Command) -> (bool, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())

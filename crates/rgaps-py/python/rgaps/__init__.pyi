@@ -48,7 +48,7 @@ _M = TypeVar("_M", "Bytes", "Image", "PointCloud", "Tensor")
 _Self = TypeVar("_Self")
 
 class _Array:
-    """What loans, samples and views are to array libraries."""
+    """The array protocols that loans, samples and views implement."""
 
     def __dlpack__(
         self,

@@ -1,7 +1,7 @@
-"""Waiting in asyncio: a descriptor of the subscriber's tells a loop that a message may be ready, and each task takes by itself.
+"""Waiting in asyncio: the subscriber's event descriptor tells a loop that a message may be ready, and each task takes for itself.
 
-A task that is woken and cancelled before it runs has taken nothing, so no message is lost with it. All who wait are woken; who comes too late
-waits again.
+A task that is woken and then cancelled before it runs has taken nothing, so no message is lost. All waiting tasks are woken; a task that finds
+no message waits again.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class _Reader:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fileno: int) -> None:
         self.loop = loop
-        # A descriptor of its own: the subscriber may be closed, and the number used for something else, before the loop forgets it.
+        # Its own descriptor: the subscriber may be closed, and its number reused, before the loop stops watching it.
         self.descriptor = os.dup(fileno)
         self.futures: "set[asyncio.Future[None]]" = set()
         try:
@@ -49,7 +49,7 @@ class Waiters:
         self.is_closed = False
 
     async def readable(self, fileno: int, timeout: Optional[float]) -> None:
-        """Until a message may be ready, the time is over, or the subscriber is closed."""
+        """Returns when a message may be ready, the time is over, or the subscriber is closed."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         with self.lock:
@@ -72,7 +72,7 @@ class Waiters:
                     reader.close()
 
     def close(self) -> None:
-        """Wakes all of them, from any thread: the subscriber is closed."""
+        """Wakes all waiting tasks, from any thread, because the subscriber is closed."""
         with self.lock:
             self.is_closed = True
             readers = list(self.readers.values())
@@ -80,7 +80,7 @@ class Waiters:
             try:
                 reader.loop.call_soon_threadsafe(reader.wake)
             except RuntimeError:
-                pass  # The loop is closed, and nobody waits there.
+                pass  # The loop is closed, so no task waits in it.
 
 
 def _end(future: "asyncio.Future[None]") -> None:
@@ -103,7 +103,7 @@ async def next_message(subscriber: "Subscriber[Any]", timeout: Optional[float]) 
 
 
 async def next_of_loop(subscriber: "Subscriber[Any]") -> "Optional[Sample[Any]]":
-    """The body of `async for`, which ends with the subscriber."""
+    """The body of `async for`; the loop ends when the subscriber is closed."""
     try:
         return await next_message(subscriber, None)
     except ClosedError:

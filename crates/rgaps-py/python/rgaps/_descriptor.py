@@ -1,7 +1,7 @@
-"""Descriptors: the messages of rgaps_msgs as bytes, a handle and the metadata behind it. Without ROS.
+"""Descriptors: the messages of rgaps_msgs (a handle and its metadata) as bytes, without ROS.
 
-Every field of these messages lies on its own alignment, without gaps, so that a serialized one (CDR) is a header of four bytes and then the
-very bytes that the core has: a descriptor is never taken apart in Python.
+Every field of these messages is naturally aligned and there are no gaps. So a serialized message (CDR) is a header of four bytes, followed by
+exactly the bytes that the core uses, and Python never parses a descriptor.
 """
 
 from ._rgaps import Image, MessageHandle, PointCloud, Tensor
@@ -12,9 +12,9 @@ HANDLE_BYTES = 88
 BYTES = {Image: 216, PointCloud: 920, Tensor: 336}
 META_BYTES = {Image: 124, PointCloud: 832, Tensor: 248}
 
-# What CDR puts before a message: plain CDR, low bytes first.
+# CDR's encapsulation header: plain CDR, little-endian.
 HEADER = b"\x00\x01\x00\x00"
-# Plain CDR and plain CDR 2, both with low bytes first. They differ in the alignment of what is wider than four bytes, which lies as both ask.
+# Plain CDR and plain CDR 2, both little-endian. They align fields wider than four bytes differently; these messages satisfy both.
 _LITTLE_ENDIAN = (b"\x00\x01", b"\x00\x07")
 
 
@@ -25,18 +25,18 @@ def pack(handle, meta):
 
 
 def body(serialized, kind):
-    """What follows CDR's header in a serialized message; None if its bytes are in another order, or are not those of such a message."""
-    # Some middlewares fill a message up to a multiple of four, some add a number of theirs.
+    """The bytes after CDR's header; None if they are big-endian, or too few for such a message."""
+    # Some middleware pads a message to a multiple of four, or appends a number of its own.
     if serialized[:2] not in _LITTLE_ENDIAN or len(serialized) < len(HEADER) + BYTES[kind]:
         return None
     return serialized[len(HEADER) : len(HEADER) + BYTES[kind]]
 
 
 def handle_of(body):
-    """The handle of such a body."""
+    """The handle in a body."""
     return MessageHandle.from_bytes(body[:HANDLE_BYTES])
 
 
 def meta_of(body, kind):
-    """The metadata of such a body."""
+    """The metadata in a body."""
     return kind.decode(bytes(body[HANDLE_BYTES : HANDLE_BYTES + META_BYTES[kind]]))

@@ -1,10 +1,10 @@
-"""What goes wrong, with the numbers. The text says what happened and what to do; nothing of a failed call is left behind."""
+"""Exceptions. Their texts say what failed and what to do; their attributes carry the numbers. A failed call leaves no partial effect."""
 
 import builtins
 
 
 class Error(Exception):
-    """Anything that RGAPS raises by itself. The numbers and names of its text are attributes, None where it has none of that name."""
+    """Base of all exceptions of RGAPS. Numbers and names in the text are also attributes; those that do not apply are None."""
 
     topic: "str | None" = None
     """The topic."""
@@ -15,23 +15,23 @@ class Error(Exception):
             setattr(self, name, value)
 
     def __reduce__(self):
-        # Numbers travel with the exception to another process, as multiprocessing sends them.
+        # Attributes survive pickling, so multiprocessing passes them to other processes.
         return type(self), self.args, self.__dict__
 
 
 class NodeError(Error):
-    """The manager is not there, refused, or the topic cannot be joined."""
+    """The manager is not running, refused the request, or the topic cannot be joined."""
 
 
 class TopicNameError(NodeError, ValueError):
-    """The topic's name breaks a rule of ROS 2."""
+    """The topic's name is not valid in ROS 2."""
 
 
 class TimeoutError(Error, builtins.TimeoutError):
-    """Something that had its time did not come. A wait for a message returns None instead."""
+    """An operation timed out. A wait for a message returns None instead."""
 
     waited_ms: "int | None" = None
-    """How long it was waited for."""
+    """How long the call waited."""
 
 
 class NodeTimeoutError(NodeError, TimeoutError):
@@ -39,111 +39,111 @@ class NodeTimeoutError(NodeError, TimeoutError):
 
 
 class PublishError(Error):
-    """A message was not published. The publisher goes on."""
+    """A message was not published. The publisher remains usable."""
 
 
 class NoSpaceError(PublishError):
-    """There is no space for a message: release messages, or raise pool_bytes."""
+    """The pool or the message table is full: release messages, or raise pool_bytes."""
 
     wanted: "int | None" = None
-    """Bytes asked for."""
+    """Bytes requested."""
     free: "int | None" = None
-    """Bytes free, in pieces."""
+    """Free bytes, possibly in several blocks."""
     capacity: "int | None" = None
     """Bytes of the pool."""
     messages: "int | None" = None
-    """Messages in use, where it is their number that is at its limit."""
+    """Messages in use, if their number is what reached its limit."""
 
 
 class NoSpaceTimeoutError(NoSpaceError, TimeoutError):
-    """There was still no space after the publisher's time-out."""
+    """There was still no space when the publisher's time-out expired."""
 
     keeper_pid: "int | None" = None
-    """The process of a subscriber that keeps the oldest message; None if no subscriber does."""
+    """Process id of the subscriber that keeps the oldest message; None if no subscriber keeps it."""
 
 
 class TakeError(Error):
-    """A message could not be taken. It is released; the next take goes on with the next message."""
+    """A message could not be taken. It is released; the next take continues with the next message."""
 
     sequence: "int | None" = None
-    """The publisher's count of the message."""
+    """The publisher's sequence number of the message."""
 
 
 class TooManyHeldError(TakeError):
-    """The subscriber holds half of what a publisher may have. Nothing is lost: release some samples, and take again."""
+    """The subscriber holds its limit: half of a publisher's messages. Nothing is lost: release some samples, and take again."""
 
     held: "int | None" = None
-    """How many it holds."""
+    """How many messages it holds."""
 
 
 class CutOffError(PublishError, TakeError):
-    """The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew."""
+    """The publisher or subscriber lost its slot in the topic: a new manager did not take it back after the old one died. Make a new one."""
 
 
 class PoisonedError(TakeError):
-    """The message's producer died, or its device failed, before the bytes were there."""
+    """The publishing process died, or its device failed, before the message's bytes were written."""
 
 
 class StaleError(TakeError):
-    """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was taken before."""
+    """The message that a handle names can no longer be taken: it is from an earlier run, already freed, or was taken before."""
 
     reason: "str | None" = None
-    """"another_run": its host has been started anew since. "over": everybody has released the message. "early": it was published before the
-    subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most). "gone": it was taken before, or was
+    """"another_run": the message's host has restarted since. "over": all subscribers have released the message. "early": it was published
+    before the subscriber joined; this is reported for at most `depth` messages of a publisher (64 at most). "gone": it was taken before, or
     lost."""
     publisher: "int | None" = None
     """Identity of the message's publisher."""
     found: "int | None" = None
-    """The handle's epoch, in ns since 1970, or its generation."""
+    """The epoch in the handle, in ns since 1970, or its generation."""
     now: "int | None" = None
-    """The host's epoch, or the generation that the entry is in."""
+    """The host's epoch, or the entry's generation, now."""
 
 
 class HandleTimeoutError(TakeError, TimeoutError):
-    """The message that a handle names has not come in time."""
+    """The message that a handle names did not arrive in time."""
 
     publisher: "int | None" = None
     """Identity of the message's publisher."""
 
 
 class MetadataError(Error, ValueError):
-    """Metadata contradicts itself, or the array that was given with it."""
+    """Metadata contradicts itself, or does not match the array."""
 
     described: "int | None" = None
     """Bytes that the metadata describes."""
     given: "int | None" = None
-    """Bytes that there are."""
+    """Bytes that were given."""
     sequence: "int | None" = None
     """The publisher's count of the message that was taken."""
 
 
 class TypeMismatchError(MetadataError):
-    """A topic or a question is of another type."""
+    """A topic, a sample or a request has another type."""
 
     wanted: "str | None" = None
-    """The type that was needed or asked for."""
+    """The type that was expected."""
     found: "str | None" = None
-    """The type that there is."""
+    """The type that was found."""
 
 
 class DeviceError(Error):
-    """The device cannot do what was asked, or failed."""
+    """The device failed, or cannot do what was requested."""
 
     sequence: "int | None" = None
     """The publisher's count of the message that was taken."""
 
 
 class DeviceTimeoutError(DeviceError, TimeoutError):
-    """The device did not finish in time. Its work goes on."""
+    """The device did not finish in time. Its work continues."""
 
 
 class ForkedError(Error):
-    """What is used belongs to the parent process. Make a node after fork."""
+    """The object belongs to the parent process. Make a new node after fork."""
 
 
 class ClosedError(Error, ValueError):
-    """A node, publisher or subscriber is used after it was closed."""
+    """A node, publisher or subscriber was used after it was closed."""
 
 
 class ReleasedError(Error, ValueError):
-    """A sample is used after its release, or a loan after it was published or discarded."""
+    """A sample was used after its release, or a loan after it was published or discarded."""

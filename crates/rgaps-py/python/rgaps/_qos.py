@@ -6,7 +6,7 @@ from typing import Any, Optional, Union
 
 def _one_of(name: str, value: object, words: "tuple[str, ...]") -> None:
     if value not in words:
-        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(words)}")
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(words)}")
 
 
 @dataclass(frozen=True)
@@ -14,26 +14,26 @@ class PublisherQos:
     """What a publisher offers."""
 
     reliability: str = "reliable"
-    """"reliable" or "best_effort": whether a link that was cut sends again."""
+    """"reliable" or "best_effort": whether a link sends unacknowledged messages again after an interruption."""
     durability: str = "volatile"
-    """"volatile" or "transient_local": whether late joiners get the last `history_depth` messages."""
+    """"volatile" or "transient_local": whether late joiners receive the last `history_depth` messages."""
     history_depth: int = 10
-    """How many last messages are kept for late joiners, and sent again by a link that was cut."""
+    """How many of the last messages are kept for late joiners, and for a link to send again after an interruption."""
     exhaustion: str = "wait"
-    """What happens when the pool is full: "wait" at most `timeout`, "drop_oldest" takes unread messages back, "refuse" raises at once."""
+    """What to do when the pool is full: "wait" for at most `timeout`, "drop_oldest" unread messages, or "refuse" (raise at once)."""
     timeout: float = 1.0
     """Seconds that "wait" waits."""
     pool_bytes: Optional[int] = None
-    """Bytes of the publisher's pool; None takes the configuration's."""
+    """Bytes of the publisher's pool; None uses the configured size."""
     flow_control: bool = True
-    """Whether links wait for slow hosts. Without, their oldest messages are overwritten and counted."""
+    """Whether links wait for slow hosts. If False, a slow host's oldest messages are overwritten and counted."""
 
     def __post_init__(self) -> None:
         _one_of("reliability", self.reliability, ("reliable", "best_effort"))
         _one_of("durability", self.durability, ("volatile", "transient_local"))
         _one_of("exhaustion", self.exhaustion, ("wait", "drop_oldest", "refuse"))
         if not 0 <= self.timeout < 2**53 / 1000:
-            raise ValueError(f"timeout is {self.timeout!r}; it is a number of seconds")
+            raise ValueError(f"timeout is {self.timeout!r}; it must be a number of seconds")
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class SubscriberQos:
     reliability: str = "reliable"
     """"reliable" or "best_effort"."""
     durability: str = "volatile"
-    """"volatile" or "transient_local": whether it wants what was published before it joined."""
+    """"volatile" or "transient_local": whether it receives messages published before it joined."""
     depth: Optional[int] = 10
-    """How many unread messages are kept; None keeps all, and publishers wait for this subscriber up to their time-out."""
+    """How many unread messages are kept. None keeps all; publishers then wait for this subscriber up to their time-out."""
 
     def __post_init__(self) -> None:
         _one_of("reliability", self.reliability, ("reliable", "best_effort"))
@@ -53,10 +53,10 @@ class SubscriberQos:
 
 
 def merged(class_name: str, qos: Any, **fields: Any) -> Union[PublisherQos, SubscriberQos]:
-    """The QoS that was given, or the default one, with these fields."""
+    """The given QoS, or the default, with these fields replaced."""
     kind = {"PublisherQos": PublisherQos, "SubscriberQos": SubscriberQos}[class_name]
     if qos is None:
         return kind(**fields)
     if not isinstance(qos, kind):
-        raise TypeError(f"qos is an rgaps.{class_name}, not {type(qos)}")
+        raise TypeError(f"qos must be an rgaps.{class_name}, not {type(qos)}")
     return replace(qos, **fields)

@@ -1,4 +1,4 @@
-//! Metadata of point clouds, and what numpy's structured types say of them.
+//! Metadata of point clouds, and its relation to numpy's structured types.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use super::{dtype_of, metadata, with_header};
 use crate::source::Source;
 use crate::{errors, layout};
 
-/// One field of every point: `datatype` is a name from int8 to float64, `offset` its first byte in a point, `count` its elements.
+/// One field of a point: `datatype` is a name from int8 to float64, `offset` its first byte in the point, `count` its number of elements.
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PointField(pub(crate) types::PointField);
@@ -29,19 +29,19 @@ impl PointField {
         self.0.name.as_str().to_owned()
     }
 
-    /// Its first byte in a point.
+    /// Offset of its first byte in a point.
     #[getter]
     fn offset(&self) -> u32 {
         self.0.offset
     }
 
-    /// Type of its elements, by name.
+    /// Name of its element type.
     #[getter]
     fn datatype(&self) -> &'static str {
         self.0.datatype.name()
     }
 
-    /// Its elements, usually one.
+    /// Number of its elements, usually 1.
     #[getter]
     fn count(&self) -> u32 {
         self.0.count
@@ -56,8 +56,8 @@ impl PointField {
 
 /// A point cloud, as in sensor_msgs/PointCloud2: width x height points of `point_step` bytes.
 ///
-/// `row_step` is the bytes from row to row; left out, rows follow each other without gaps. `PointCloud.packed` and `PointCloud.like` are
-/// shorter.
+/// `row_step` is the step from row to row in bytes; by default rows have no gaps. `PointCloud.packed` and `PointCloud.like` are shorter ways to
+/// make one.
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PointCloud(pub(crate) types::PointCloud);
@@ -87,7 +87,7 @@ metadata!(PointCloud {
         with_header(cloud.with_bigendian(is_bigendian).with_dense(is_dense), stamp, frame_id, user).map(Self)
     }
 
-    /// A cloud of points without order whose fields, such as `{"x": "float32", "y": "float32"}`, follow each other without gaps.
+    /// An unordered cloud whose fields, such as `{"x": "float32", "y": "float32"}`, follow each other without gaps.
     #[staticmethod]
     #[pyo3(signature = (points, fields, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn packed(
@@ -112,7 +112,7 @@ metadata!(PointCloud {
         with_header(cloud.with_dense(is_dense), stamp, frame_id, user).map(Self)
     }
 
-    /// A cloud of width x height points of a structured type of numpy's, with its offsets.
+    /// A cloud of width x height points of a numpy structured dtype, with its offsets.
     #[staticmethod]
     #[pyo3(signature = (dtype, width, height = 1, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn from_dtype(
@@ -129,7 +129,7 @@ metadata!(PointCloud {
         with_header(cloud.with_dense(is_dense), stamp, frame_id, user).map(Self)
     }
 
-    /// The metadata of the points of an array: of a structured type, or float32 of points x 3 (x, y, z) or x 4 (and intensity).
+    /// Metadata for the points of an array: of a structured dtype, or float32 of points x 3 (x, y, z) or x 4 (and intensity).
     #[staticmethod]
     #[pyo3(signature = (array, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn like(
@@ -143,43 +143,43 @@ metadata!(PointCloud {
         with_header(cloud.with_dense(is_dense), stamp, frame_id, user).map(Self)
     }
 
-    /// Points of a row.
+    /// Points in a row.
     #[getter]
     fn width(&self) -> u32 {
         self.0.width
     }
 
-    /// Rows; 1 for a cloud without order.
+    /// Number of rows; 1 for an unordered cloud.
     #[getter]
     fn height(&self) -> u32 {
         self.0.height
     }
 
-    /// Points of the cloud.
+    /// Number of points.
     #[getter]
     fn points(&self) -> u64 {
         self.0.points()
     }
 
-    /// Bytes from point to point.
+    /// Step from point to point in bytes.
     #[getter]
     fn point_step(&self) -> u32 {
         self.0.point_step
     }
 
-    /// Bytes from row to row.
+    /// Step from row to row in bytes.
     #[getter]
     fn row_step(&self) -> u32 {
         self.0.row_step
     }
 
-    /// Whether elements have their high byte first.
+    /// Whether elements are big-endian.
     #[getter]
     fn is_bigendian(&self) -> bool {
         self.0.is_bigendian
     }
 
-    /// Whether every point is valid: none is NaN or infinite.
+    /// Whether every point is valid: none has NaN or infinite coordinates.
     #[getter]
     fn is_dense(&self) -> bool {
         self.0.is_dense
@@ -191,7 +191,7 @@ metadata!(PointCloud {
         self.0.fields().iter().map(|field| PointField(*field)).collect()
     }
 
-    /// The type of a point for numpy, such as `np.dtype(cloud.dtype)`: a dict of names, formats, offsets and itemsize.
+    /// The type of a point for `np.dtype(cloud.dtype)`: a dict of names, formats, offsets and itemsize.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         structured(py, &self.0)
@@ -203,18 +203,18 @@ metadata!(PointCloud {
     }
 });
 
-/// The type of a field's elements by its name.
+/// The element type of a field, by its name.
 fn datatype_of(object: &Bound<'_, PyAny>) -> PyResult<Datatype> {
     let dtype = dtype_of(object)?;
     let found = Datatype::ALL.into_iter().find(|datatype| datatype.dtype() == dtype);
     found.ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "a field of a cloud cannot be {dtype}: int8 to int32, uint8 to uint32, float32 or float64"
+            "a field of a cloud cannot be {dtype}: use int8 to int32, uint8 to uint32, float32 or float64"
         ))
     })
 }
 
-/// What numpy calls the type of a point.
+/// numpy's structured dtype for a point.
 pub(crate) fn structured<'py>(py: Python<'py>, cloud: &types::PointCloud) -> PyResult<Bound<'py, PyDict>> {
     let (mut names, mut formats, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
     for field in cloud.fields() {
@@ -233,11 +233,11 @@ pub(crate) fn structured<'py>(py: Python<'py>, cloud: &types::PointCloud) -> PyR
     Ok(dtype)
 }
 
-/// The cloud that a structured type of numpy's describes.
+/// The cloud that a numpy structured dtype describes.
 pub(crate) fn of_structured(dtype: &Bound<'_, PyAny>, width: u32, height: u32) -> PyResult<types::PointCloud> {
     let names: Option<Vec<String>> = dtype.getattr("names")?.extract()?;
     let Some(names) = names else {
-        return Err(PyTypeError::new_err(format!("{dtype} has no fields; a cloud is made of a structured type")));
+        return Err(PyTypeError::new_err(format!("{dtype} has no fields; a cloud needs a structured dtype")));
     };
     let (all, mut fields, mut orders) = (dtype.getattr("fields")?, Vec::new(), Vec::new());
     for name in names {
@@ -252,7 +252,9 @@ pub(crate) fn of_structured(dtype: &Bound<'_, PyAny>, width: u32, height: u32) -
         fields.push(field.map_err(|error| errors::of_meta(&error))?.with_count(count));
     }
     if orders.windows(2).any(|pair| pair[0] != pair[1]) {
-        return Err(PyTypeError::new_err("fields of both byte orders: convert some of them with dtype.newbyteorder"));
+        return Err(PyTypeError::new_err(
+            "the fields have different byte orders: convert some of them with dtype.newbyteorder",
+        ));
     }
     let point_step = dtype.getattr("itemsize")?.extract()?;
     let cloud = types::PointCloud::new(width, height, point_step, &fields).map_err(|error| errors::of_meta(&error))?;

@@ -1,4 +1,4 @@
-//! Types of elements by their names: those of numpy, torch and the array interface.
+//! Element types by name, as in numpy, torch and the array interface.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) fn dtype_of(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     let short = name.rsplit('.').next().unwrap_or_default();
     parse(short).ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "'{name}' is no type of elements; there are bool, int8 to int64, uint8 to uint64, float16 to float64, bfloat16, complex64 and complex128"
+            "'{name}' is no type of elements; use bool, int8 to int64, uint8 to uint64, float16 to float64, bfloat16, complex64 or complex128"
         ))
     })
 }
@@ -47,7 +47,7 @@ fn parse(name: &str) -> Option<DType> {
     known.then_some(DType::scalar(code, bits))
 }
 
-/// The type in the words of the array interface, such as `<f4`; `None` for those that it has no word for.
+/// The type in the array interface's notation, such as `<f4`; `None` if it has none.
 pub(crate) fn array_type(dtype: DType, is_bigendian: bool) -> Option<String> {
     let letter = match dtype.code {
         DTypeCode::INT => 'i',

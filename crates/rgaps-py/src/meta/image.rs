@@ -9,8 +9,8 @@ use crate::{errors, layout};
 
 /// A picture, as in sensor_msgs/Image.
 ///
-/// `encoding` is a name of sensor_msgs/image_encodings, such as rgb8, mono8, 16UC1 or nv12. `step` is the bytes from row to row; left out,
-/// rows follow each other without gaps.
+/// `encoding` is a name of sensor_msgs/image_encodings, such as rgb8, mono8, 16UC1 or nv12. `step` is the step from row to row in bytes; by
+/// default rows have no gaps.
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image(pub(crate) rgaps::types::Image);
@@ -38,10 +38,10 @@ metadata!(Image {
         with_header(image, stamp, frame_id, user).map(Self)
     }
 
-    /// The metadata of a picture that lies in an array of height x width or height x width x channels, without gaps between rows.
+    /// Metadata for an array of height x width or height x width x channels, without gaps between rows.
     ///
-    /// Without `encoding`, bytes of 1, 3 or 4 channels are mono8, rgb8 or rgba8, words of 16 bits likewise, and others take OpenCV's names such
-    /// as 32FC1.
+    /// Without `encoding`, uint8 of 1, 3 or 4 channels is mono8, rgb8 or rgba8; uint16 is mono16, rgb16 or rgba16; other types get OpenCV's
+    /// names, such as 32FC1.
     #[staticmethod]
     #[pyo3(signature = (array, encoding = None, *, stamp = None, frame_id = None, user = None))]
     fn like(
@@ -55,31 +55,31 @@ metadata!(Image {
         with_header(image, stamp, frame_id, user).map(Self)
     }
 
-    /// Pixels of a row.
+    /// Width in pixels.
     #[getter]
     fn width(&self) -> u32 {
         self.0.width
     }
 
-    /// Rows.
+    /// Height in pixels.
     #[getter]
     fn height(&self) -> u32 {
         self.0.height
     }
 
-    /// Bytes from one row of the first plane to the next.
+    /// Step from row to row of the first plane in bytes.
     #[getter]
     fn step(&self) -> u32 {
         self.0.step
     }
 
-    /// Pixel format, by its name in sensor_msgs/image_encodings.
+    /// Pixel format: a name of sensor_msgs/image_encodings.
     #[getter]
     fn encoding(&self) -> &'static str {
         self.0.encoding.name()
     }
 
-    /// Whether channels of more than 8 bits have their high byte first.
+    /// Whether channels wider than 8 bits are big-endian.
     #[getter]
     fn is_bigendian(&self) -> bool {
         self.0.is_bigendian

@@ -1,4 +1,4 @@
-//! The metadata classes: what the payload of a message is, as values that do not change.
+//! The metadata classes: immutable values that describe a message's payload.
 
 pub(crate) mod bytes;
 pub(crate) mod cloud;
@@ -16,7 +16,7 @@ use rgaps::types::{META_BYTES_MAX, Meta, Stamp, USER_BYTES};
 
 use crate::errors;
 
-/// What all of them show of their header, beside their own methods.
+/// The header's members, which all metadata classes share.
 macro_rules! metadata {
     ($name:ident { $($methods:tt)* }) => {
         #[pymethods]
@@ -41,24 +41,24 @@ macro_rules! metadata {
                 pyo3::types::PyBytes::new(py, &rgaps::types::Meta::header(&self.0).user)
             }
 
-            /// Bytes of payload that it describes.
+            /// Bytes of payload that the metadata describes.
             #[getter]
             fn nbytes(&self) -> u64 {
                 rgaps::types::Meta::payload_bytes(&self.0)
             }
 
-            /// Its bytes: what follows the handle in a message of rgaps_msgs, without padding.
+            /// The metadata as bytes: what follows the handle in an rgaps_msgs message, without padding.
             fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, pyo3::types::PyBytes> {
                 $crate::meta::encode(py, self.0.into())
             }
 
-            /// Reads what `encode` wrote, in whichever language.
+            /// Reads metadata from bytes that `encode` (in any language) wrote.
             #[staticmethod]
             fn decode(bytes: &[u8]) -> PyResult<Self> {
                 rgaps::types::Meta::decode(bytes).map(Self).map_err(|error| $crate::errors::of_meta(&error))
             }
 
-            /// The same with another stamp, frame or user bytes.
+            /// A copy with another stamp, frame or user bytes.
             #[pyo3(signature = (*, stamp = None, frame_id = None, user = None))]
             fn replace(&self, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<Self> {
                 $crate::meta::with_header(self.0, stamp, frame_id, user).map(Self)
@@ -74,7 +74,7 @@ pub(crate) fn encode(py: Python<'_>, meta: DynamicMeta) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &bytes[..length])
 }
 
-/// Header fields as constructors take them; those left out stay as they are.
+/// Replaces header fields by the given ones; those left out stay unchanged.
 pub(crate) fn with_header<T: Meta>(
     mut meta: T,
     stamp: Option<u64>,
@@ -108,7 +108,7 @@ pub(crate) fn to_python(py: Python<'_>, meta: DynamicMeta) -> PyResult<Py<PyAny>
     })
 }
 
-/// The metadata of a Python object.
+/// Reads metadata from a Python object.
 pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<DynamicMeta> {
     if let Ok(meta) = object.cast::<bytes::Bytes>() {
         Ok(meta.get().0.into())
@@ -120,11 +120,11 @@ pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<DynamicMeta> {
         Ok(meta.get().0.into())
     } else {
         let found = object.get_type();
-        Err(PyTypeError::new_err(format!("metadata is an rgaps.Image, PointCloud, Tensor or Bytes, not {found}")))
+        Err(PyTypeError::new_err(format!("metadata must be an rgaps.Image, PointCloud, Tensor or Bytes, not {found}")))
     }
 }
 
-/// The kind that a metadata class stands for.
+/// The kind of a metadata class.
 pub(crate) fn kind_of(class: &Bound<'_, PyAny>) -> PyResult<Kind> {
     let py = class.py();
     if class.is(py.get_type::<bytes::Bytes>()) {
@@ -137,13 +137,13 @@ pub(crate) fn kind_of(class: &Bound<'_, PyAny>) -> PyResult<Kind> {
         Ok(Kind::Tensor)
     } else {
         Err(PyTypeError::new_err(format!(
-            "the type of a topic is rgaps.Image, PointCloud, Tensor or Bytes, not {}",
+            "the type of a topic must be rgaps.Image, PointCloud, Tensor or Bytes, not {}",
             class.repr()?
         )))
     }
 }
 
-/// The class of a kind.
+/// The metadata class of a kind.
 pub(crate) fn class_of(py: Python<'_>, kind: Kind) -> Bound<'_, PyAny> {
     match kind {
         Kind::Bytes => py.get_type::<bytes::Bytes>(),

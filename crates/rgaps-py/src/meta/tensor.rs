@@ -10,7 +10,7 @@ use crate::{errors, layout};
 
 /// A tensor, as in DLPack.
 ///
-/// `dtype` is a name such as float32, or a dtype of numpy or torch. `strides` count elements; left out, the tensor is in C order.
+/// `dtype` is a name such as float32, or a dtype of numpy or torch. `strides` count elements; by default the tensor is in C order.
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tensor(pub(crate) rgaps::types::Tensor);
@@ -40,7 +40,7 @@ metadata!(Tensor {
         with_header(made.map_err(|error| errors::of_meta(&error))?, stamp, frame_id, user).map(Self)
     }
 
-    /// The metadata of an array's copy in C order.
+    /// Metadata for a copy of an array in C order.
     #[staticmethod]
     #[pyo3(signature = (array, *, stamp = None, frame_id = None, user = None))]
     fn like(
@@ -53,25 +53,25 @@ metadata!(Tensor {
         with_header(tensor, stamp, frame_id, user).map(Self)
     }
 
-    /// Elements of each dimension.
+    /// Number of elements in each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.shape())
     }
 
-    /// Elements (not bytes) from one to the next in each dimension.
+    /// Step in elements (not bytes) in each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.strides())
     }
 
-    /// Type of the elements, by name.
+    /// Name of the element type.
     #[getter]
     fn dtype(&self) -> String {
         self.0.dtype().to_string()
     }
 
-    /// Bytes of the payload before the first element.
+    /// Offset of the first element in the payload, in bytes.
     #[getter]
     fn byte_offset(&self) -> u64 {
         self.0.byte_offset()

@@ -1,7 +1,7 @@
 //! Buffers of Python objects: bytes, memoryviews, numpy arrays.
 //!
-//! `Py_buffer` and the two functions entered the stable ABI in Python 3.11, with the layout and the names that 3.10 has; so they are declared
-//! here, and one library serves 3.10 too.
+//! `Py_buffer` and the two functions joined the stable ABI in Python 3.11, with the layout and names of 3.10. They are declared here, so that
+//! one library also serves 3.10.
 //!
 //! Source      PEP 3118; Include/cpython/object.h of 3.10, Include/pybuffer.h of 3.11 to 3.14.
 
@@ -37,9 +37,9 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut PyBuffer);
 }
 
-/// What an object exports, locked until this is dropped: a bytearray cannot be resized meanwhile.
+/// An object's exported buffer, locked until this is dropped: a bytearray cannot be resized meanwhile.
 pub(crate) struct Buffer {
-    /// Boxed, because exporters may point into it.
+    /// Boxed, because exporters may keep pointers into it.
     view: Box<PyBuffer>,
 }
 
@@ -49,7 +49,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// For reading, with its strides and format.
+    /// Requests a read-only buffer with strides and format.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<PyBuffer>::zeroed());
         // SAFETY: an object and room for a view, on an attached thread.
@@ -70,7 +70,7 @@ impl Buffer {
         self.view.itemsize.unsigned_abs() as u64
     }
 
-    /// In the words of the module struct; bytes if it has none.
+    /// The element format in the notation of the struct module; "B" if the exporter gives none.
     pub(crate) fn format(&self) -> String {
         if self.view.format.is_null() {
             return "B".to_owned();
@@ -83,7 +83,7 @@ impl Buffer {
         self.read(self.view.shape)
     }
 
-    /// In bytes.
+    /// Strides in bytes.
     pub(crate) fn strides(&self) -> Vec<i64> {
         self.read(self.view.strides)
     }
@@ -97,7 +97,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // An interpreter that is gone needs nothing back.
+        // If the interpreter is gone, there is nothing to release.
         Python::try_attach(|_| {
             // SAFETY: filled by `of`, released once, on an attached thread.
             unsafe { PyBuffer_Release(&raw mut *self.view) };

@@ -1,9 +1,9 @@
-//! DLPack's capsules: given to an array library, and taken from one.
+//! DLPack capsules, in both directions: given to array libraries and consumed from them.
 //!
 //! ```text
 //!   PyCapsule "dltensor_versioned" ──consumed──▶ "used_dltensor_versioned"   the consumer calls the deleter
-//!             "dltensor"           ──consumed──▶ "used_dltensor"             (of before DLPack 1.0)
-//!                                  ──not consumed, and gone──▶               the capsule's destructor does
+//!             "dltensor"           ──consumed──▶ "used_dltensor"             (before DLPack 1.0)
+//!                                  ──freed unconsumed──▶                     the capsule's destructor calls it
 //! ```
 //!
 //! Source      "Python Specification for DLPack", dmlc/dlpack, docs/source/python_spec.rst, of DLPack 1.1.
@@ -16,7 +16,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use rgaps::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, ManagedTensor, VERSION};
 
-/// DLPACK_FLAG_BITMASK_IS_COPIED: the consumer has the memory for itself.
+/// DLPACK_FLAG_BITMASK_IS_COPIED: the consumer owns the memory.
 pub(crate) const IS_COPIED: u64 = 2;
 
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -24,7 +24,7 @@ const LEGACY: &CStr = c"dltensor";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 const USED_LEGACY: &CStr = c"used_dltensor";
 
-/// A capsule that owns the tensor until somebody consumes it; of before DLPack 1.0 if the consumer knows no other.
+/// A capsule that owns the tensor until it is consumed; unversioned (before DLPack 1.0) if the consumer knows no other.
 pub(crate) fn capsule(py: Python<'_>, tensor: ManagedTensor, versioned: bool, flags: u64) -> PyResult<Py<PyAny>> {
     let (pointer, name, destructor): (_, _, ffi::PyCapsule_Destructor) = if versioned {
         let mut raw = tensor.into_raw();
@@ -39,7 +39,7 @@ pub(crate) fn capsule(py: Python<'_>, tensor: ManagedTensor, versioned: bool, fl
     let made = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor)) };
     // SAFETY: a new reference, or null with an exception set.
     let capsule = unsafe { Bound::from_owned_ptr_or_err(py, made) };
-    // Without a capsule there is no memory even for that: what the tensor holds stays held.
+    // If no capsule can be made, memory is exhausted: the tensor's memory leaks.
     Ok(capsule?.unbind())
 }
 
@@ -55,7 +55,7 @@ unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
     drop(ForeignTensor::Legacy(pointer.cast()));
 }
 
-/// What lies behind a capsule that still has this name.
+/// The pointer in a capsule that still has this name.
 ///
 /// # Safety
 /// `capsule` is an object, and this thread is attached.
@@ -69,7 +69,7 @@ unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull
     NonNull::new(unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) })
 }
 
-/// A tensor out of a capsule: of another library's, or of ours that nobody consumed. Dropping it calls the deleter.
+/// A tensor consumed from a capsule, another library's or ours. Dropping it calls the deleter.
 #[derive(Debug)]
 pub(crate) enum ForeignTensor {
     Versioned(NonNull<DLManagedTensorVersioned>),
@@ -95,7 +95,7 @@ impl ForeignTensor {
                 Self::Legacy(_) => VERSION.major,
             };
             if major != VERSION.major {
-                let text = format!("the array speaks DLPack {major}, this package {}; update one", VERSION.major);
+                let text = format!("the array uses DLPack {major}, this package {}: update one of them", VERSION.major);
                 return Err(PyBufferError::new_err(text));
             }
             return Ok(tensor);
@@ -105,7 +105,7 @@ impl ForeignTensor {
             rename(capsule, USED_LEGACY)?;
             return Ok(Self::Legacy(pointer.cast()));
         }
-        Err(PyTypeError::new_err("__dlpack__ returned no DLPack capsule that is still to be consumed"))
+        Err(PyTypeError::new_err("__dlpack__ returned no unconsumed DLPack capsule"))
     }
 
     /// The tensor itself.
@@ -118,7 +118,7 @@ impl ForeignTensor {
         }
     }
 
-    /// Its shape, and its strides in elements: those of C order if it has none.
+    /// Its shape, and its strides in elements; C order if it has no strides.
     pub(crate) fn shape_and_strides(&self) -> (Vec<i64>, Vec<i64>) {
         let tensor = self.tensor();
         let ndim = usize::try_from(tensor.ndim).unwrap_or(0);

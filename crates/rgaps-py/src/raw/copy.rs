@@ -1,4 +1,4 @@
-//! The copy of an array that lies in pieces into a block.
+//! Copies an array with any strides into a block.
 
 use rgaps::types::NDIM_MAX;
 
@@ -6,29 +6,29 @@ use rgaps::types::NDIM_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutOfBlock;
 
-/// A copy of items: the same shape on both sides, steps in bytes.
+/// A copy of items: the same shape on both sides, strides in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gather {
-    /// Items of each dimension.
+    /// Number of items in each dimension.
     pub(crate) shape: Vec<i64>,
-    /// Bytes from one to the next, in the source.
+    /// Strides of the source, in bytes.
     pub(crate) from_strides: Vec<i64>,
-    /// Bytes from one to the next, in the block.
+    /// Strides in the block, in bytes.
     pub(crate) to_strides: Vec<i64>,
-    /// First byte in the block.
+    /// Offset of the first byte in the block.
     pub(crate) to_offset: u64,
     /// Bytes of an item.
     pub(crate) item_bytes: u64,
 }
 
 impl Gather {
-    /// Whether both sides are one run of `bytes` bytes, from the block's first byte on.
+    /// Whether both sides are `bytes` contiguous bytes, starting at the block's first byte.
     pub(crate) fn is_one_run(&self, bytes: u64) -> bool {
         let (run, rest) = self.run();
         self.to_offset == 0 && rest == 0 && run == bytes
     }
 
-    /// Copies from `from` on, where the array's library says that the items lie.
+    /// Copies items from the source at address `from`.
     ///
     /// # Safety
     /// Every item of the source, at `from` plus its steps, is memory of this process that may be read during the call.
@@ -52,7 +52,7 @@ impl Gather {
         }
     }
 
-    /// Bytes that follow each other on both sides, and how many outer dimensions remain around them.
+    /// Bytes that are contiguous on both sides, and how many outer dimensions remain around them.
     fn run(&self) -> (u64, usize) {
         let mut run = self.item_bytes;
         let mut outer = self.shape.len();
@@ -67,7 +67,7 @@ impl Gather {
         (run, outer)
     }
 
-    /// Whether it stays inside a block of so many bytes.
+    /// Checks that the copy stays inside a block of `block` bytes.
     pub(crate) fn check(&self, block: u64) -> Result<(), OutOfBlock> {
         let ndim = self.shape.len();
         if ndim > NDIM_MAX || self.from_strides.len() != ndim || self.to_strides.len() != ndim {

@@ -1,4 +1,4 @@
-//! Descriptors as r2r's messages: rcl reads and writes their bytes themselves.
+//! Descriptors as r2r's messages: rcl reads and writes their bytes directly.
 
 use r2r_rcl::rosidl_message_type_support_t;
 
@@ -14,7 +14,7 @@ macro_rules! message {
                 match type_support::<Self>() {
                     // SAFETY: of static life, as rosidl makes it, and written by nobody once it is there.
                     Ok(found) => unsafe { found.cast().as_ref() },
-                    // Publishers and subscriptions of this crate have asked before, and said so as an error.
+                    // Publishers and subscriptions of this crate have looked it up before, and returned the error.
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -23,7 +23,7 @@ macro_rules! message {
                 Box::into_raw(Box::default())
             }
 
-            #[allow(clippy::not_unsafe_ptr_arg_deref)] // r2r's trait says so.
+            #[allow(clippy::not_unsafe_ptr_arg_deref)] // Required by r2r's trait.
             fn destroy_msg(message: *mut Self) {
                 // SAFETY: r2r passes what `create_msg` made, once.
                 drop(unsafe { Box::from_raw(message) });

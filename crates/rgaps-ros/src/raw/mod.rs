@@ -1,4 +1,4 @@
-//! What ROS's C libraries have and no client gives: the type support of rgaps_msgs, and for r2r its messages' memory; and the name that a topic will have.
+//! Access to ROS's C libraries that no client offers: the type support of rgaps_msgs, memory of r2r's messages, and a topic's name after remapping.
 
 mod type_support;
 pub(crate) use type_support::type_support;

@@ -1,4 +1,4 @@
-//! The name that rcl will give a topic: r2r never says it, rclrs does once the subscription is there, and the core's topic has it before.
+//! The name that rcl gives a topic. The core needs it before the ROS half exists; rclrs reports it only afterwards, and r2r never.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -28,7 +28,7 @@ struct rcl_arguments_t {
     content: *mut c_void,
 }
 
-// rcl/arguments.h and rcl/remap.h, which rclrs keeps to itself and r2r binds half of.
+// rcl/arguments.h and rcl/remap.h, which rclrs does not export and r2r binds only in part.
 unsafe extern "C" {
     fn rcutils_get_default_allocator() -> rcl_allocator_t;
     fn rcl_get_zero_initialized_arguments() -> rcl_arguments_t;
@@ -50,12 +50,12 @@ unsafe extern "C" {
     ) -> rcl_ret_t;
 }
 
-/// This process's arguments, as rcl reads them; freed on drop.
+/// This process's arguments, parsed by rcl; freed on drop.
 struct Arguments(rcl_arguments_t);
 
 impl Arguments {
     fn of_process(allocator: rcl_allocator_t) -> Result<Self, Error> {
-        // The system's have no zero inside.
+        // Arguments of a process contain no zero bytes.
         let texts: Vec<CString> = std::env::args().filter_map(|text| CString::new(text).ok()).collect();
         let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let count = i32::try_from(pointers.len()).unwrap_or(0);
@@ -74,12 +74,12 @@ impl Drop for Arguments {
     }
 }
 
-/// A topic's name on a node, fully qualified and as the process's remapping rules have it.
+/// A topic's fully qualified name on a node, after the process's remapping rules.
 pub(crate) fn resolved(topic: &str, node: &str, namespace: &str) -> Result<String, Error> {
     remapped(&expanded(topic, node, namespace), node, namespace)
 }
 
-/// A name made fully qualified: relative ones are of the namespace, and ~ is the node.
+/// Makes a name fully qualified: relative names get the namespace, and ~ is the node.
 fn expanded(topic: &str, node: &str, namespace: &str) -> String {
     let below = namespace.trim_end_matches('/');
     match topic.strip_prefix('~') {
@@ -112,7 +112,7 @@ fn remapped(name: &str, node: &str, namespace: &str) -> Result<String, Error> {
         return Err(failed("rcl_remap_topic_name", status));
     }
     if output.is_null() {
-        return Ok(name.to_owned()); // No rule is about it.
+        return Ok(name.to_owned()); // No rule matches.
     }
     // SAFETY: a text that ends with a zero, ours until it is freed below.
     let found = unsafe { CStr::from_ptr(output) }.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The type support of rgaps_msgs, in the library that rosidl made of it: found by the loader, as every library of a sourced workspace is.
+//! The type support of rgaps_msgs, from rosidl's library: the loader finds it like any library of a sourced workspace.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -11,13 +11,13 @@ use crate::{Descriptor, Error};
 const LIBRARY: &str = "librgaps_msgs__rosidl_typesupport_c.so";
 const PREFIX: &str = "rosidl_typesupport_c__get_message_type_support_handle__";
 
-/// Opened once and never closed: what it gives out is static.
+/// Opened once and never closed: its objects are static.
 static FOUND: LazyLock<Result<Library, String>> = LazyLock::new(|| {
     // SAFETY: its initialisers are those of every message package, which rcl runs likewise.
     unsafe { Library::new(LIBRARY) }.map_err(|error| error.to_string())
 });
 
-/// A `rosidl_message_type_support_t`, of static life.
+/// A `rosidl_message_type_support_t` with static lifetime.
 pub(crate) fn type_support<M: Descriptor>() -> Result<NonNull<c_void>, Error> {
     let missing = |reason: String| Error::TypeSupport { message: M::TYPE_NAME, reason };
     let library = FOUND.as_ref().map_err(|reason| missing(reason.clone()))?;

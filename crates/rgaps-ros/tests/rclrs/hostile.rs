@@ -1,5 +1,5 @@
-//! What publishers and subscriptions withstand on rclrs nodes: replayed and hostile descriptors, callbacks that destroy or panic, nodes that go while
-//! samples are held, names and parameters of a node's own. tests/ros/clients runs it.
+//! What publishers and subscriptions withstand on rclrs nodes: replayed and hostile descriptors, callbacks that destroy or panic, nodes dropped while
+//! samples are held, and a node's own names and parameters. tests/ros/clients runs it.
 
 #![allow(clippy::unwrap_used)] // a test
 
@@ -20,13 +20,13 @@ type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 fn main() {
     let tests: [Test; 7] = [
-        ("replayed and hostile descriptors are refused and the next sample comes", descriptors),
+        ("replayed and hostile descriptors are refused and the next sample arrives", descriptors),
         ("samples outlive subscription, publisher and node", samples_outlive),
         ("a callback may drop its own subscription", dropped_in_callback),
         ("a callback that panics keeps no sample", panics),
         ("async callbacks and those of a worker get every sample in order", async_and_worker),
-        ("what cannot be made leaves nothing", leaves_nothing),
-        ("a node's own arguments are those of both halves", own_arguments),
+        ("endpoints that cannot be made leave nothing behind", leaves_nothing),
+        ("a node's own arguments apply to both halves", own_arguments),
     ];
     for (name, test) in tests {
         let mut executor = Context::default_from_env().unwrap().create_basic_executor();
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// Spins until it is so.
+/// Spins until the condition holds.
 fn until(executor: &mut Executor, what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -84,7 +84,7 @@ fn descriptors(executor: &mut Executor) {
     lies.push(Handle::from_bytes(&[0xff; Handle::BYTES]));
     let mut sent = 0;
     for lie in &lies {
-        // rmw_rgaps refuses them where they are published.
+        // rmw_rgaps already refuses to publish them.
         let published = publisher.descriptors().publisher().publish(GpuImage::new(lie, &image()));
         assert!(published.is_ok() || is_layered(), "{lie:?}");
         sent += u64::from(published.is_ok() && !is_layered());
@@ -134,7 +134,7 @@ fn panics(executor: &mut Executor) {
     .unwrap();
     let publisher = publisher(executor, &node, "panics", 1);
     publisher.push(image(), &[1; 8]).unwrap();
-    // rclrs passes it on, and its executor spins no more; the sample is released.
+    // rclrs propagates the panic, and its executor stops spinning; the sample is released.
     let panicked = catch_unwind(AssertUnwindSafe(|| until(executor, "a panic", || false)));
     let text = panicked.unwrap_err().downcast_ref::<&str>().map(|text| (*text).to_owned());
     assert_eq!(text.as_deref(), Some("on purpose"));

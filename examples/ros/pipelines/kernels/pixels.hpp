@@ -1,33 +1,33 @@
 /**
  * @file
- * What is done to a pixel, for the CPU and for the kernels: integers only, so that both give the same bytes.
+ * The operations on a pixel, for the CPU and for the kernels. They use integers only, so that both give the same bytes.
  */
 
 #ifndef RGAPS_EXAMPLES__PIXELS_HPP_
 #define RGAPS_EXAMPLES__PIXELS_HPP_
 
-// kernels.cu says for whom the functions are compiled.
+// kernels.cu sets for which side the functions are compiled.
 #ifndef RGAPS_EXAMPLES_FUNCTION
 #define RGAPS_EXAMPLES_FUNCTION inline
 #endif
 
 namespace rgaps_examples {
 
-/// Encodings that the stages know: mono8, rgb8 and bgr8 of sensor_msgs/image_encodings.
+/// Encodings that the stages support: mono8, rgb8 and bgr8 of sensor_msgs/image_encodings.
 enum Encoding : int { MONO8, RGB8, BGR8 };
 
-/// Where an output pixel comes from, in 1/256 pixels of the source, within the picture.
+/// The source position of an output pixel, in 1/256 pixels, within the source image.
 struct Place {
   int x, y;
 };
 
-/// Pixels to read.
+/// Pixels of an input.
 struct Source {
   const unsigned char *data;
   int width, height, step, encoding;
 };
 
-/// Pixels to write.
+/// Pixels of an output.
 struct Target {
   unsigned char *data;
   int width, height, step, encoding;
@@ -38,7 +38,7 @@ RGAPS_EXAMPLES_FUNCTION int channels(int encoding) { return encoding == MONO8 ? 
 /// Brightness by BT.601, in 1/256.
 RGAPS_EXAMPLES_FUNCTION int luma(int red, int green, int blue) { return (77 * red + 150 * green + 29 * blue + 128) >> 8; }
 
-/// A channel between four pixels, by bilinear interpolation.
+/// A channel interpolated bilinearly between four pixels.
 RGAPS_EXAMPLES_FUNCTION int bilinear(const Source &from, Place at, int channel) {
   const int count = channels(from.encoding), column = at.x >> 8, row = at.y >> 8, right = at.x & 255, down = at.y & 255;
   const int next_column = column + 1 < from.width ? column + 1 : column, next_row = row + 1 < from.height ? row + 1 : row;
@@ -49,7 +49,7 @@ RGAPS_EXAMPLES_FUNCTION int bilinear(const Source &from, Place at, int channel) 
   return (upper * (256 - down) + lower * down + 32768) >> 16;
 }
 
-/// Pixel (x, y) of a rectified picture, mono8 or rgb8, from its place in the source.
+/// Pixel (x, y) of a rectified image, mono8 or rgb8, from its position in the source.
 RGAPS_EXAMPLES_FUNCTION void rectify_pixel(const Source &from, Place at, const Target &to, int x, int y) {
   unsigned char *pixel = to.data + (long long)y * to.step + x * channels(to.encoding);
   if (from.encoding == MONO8) {
@@ -68,7 +68,7 @@ RGAPS_EXAMPLES_FUNCTION void rectify_pixel(const Source &from, Place at, const T
   }
 }
 
-/// Pixel (x, y) of the edges of a mono8 picture: Sobel's |gx| + |gy|, at most 255. The picture's border goes on outside it.
+/// Pixel (x, y) of the edges of a mono8 image: Sobel's |gx| + |gy|, at most 255. Outside the image, its border pixels repeat.
 RGAPS_EXAMPLES_FUNCTION void sobel_pixel(const Source &from, const Target &to, int x, int y) {
   const int left = x > 0 ? x - 1 : 0, right = x + 1 < from.width ? x + 1 : x;
   const unsigned char *above = from.data + (long long)(y > 0 ? y - 1 : 0) * from.step;

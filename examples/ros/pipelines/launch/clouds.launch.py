@@ -2,7 +2,7 @@
 
     ros2 launch rgaps_examples clouds.launch.py count:=50 rate:=10.0
 
-All ends when the clusters of `count` clouds were counted.
+The launch ends when the clusters of `count` clouds were counted.
 """
 
 import pathlib

@@ -1,9 +1,9 @@
-"""A camera, its rectified picture, eight edge detectors that share it, and a viewer that checks what they make of it.
+"""A camera, its rectified images, eight edge detectors that share them, and a viewer that checks the results.
 
     ros2 launch rgaps_examples pictures.launch.py count:=100 rate:=30.0 save:=/tmp/edges
 
-Those in C++ are components of one container; three detectors are in Python, or the last of them in Rust where that one is built
-(rgaps_examples_rust). All ends when the viewer has had `count` pictures.
+The C++ stages are components of one container. Three detectors are in Python; the last one is in Rust if the package rgaps_examples_rust is
+built. The launch ends when the viewer has received `count` images.
 """
 
 import pathlib

@@ -1,8 +1,8 @@
-"""Features, and a model that makes scores and a label of them.
+"""Features, and a model that computes scores and a label from them.
 
     ros2 launch rgaps_examples tensors.launch.py count:=100 rate:=30.0
 
-All ends when the model has had `count` tensors.
+The launch ends when the model has received `count` tensors.
 """
 
 from launch import LaunchDescription

@@ -1,9 +1,9 @@
-// A camera whose pictures are the PNG files of a folder, one after the other, as rgb8 on `image_raw`.
+// A camera that publishes the PNG files of a folder in turn, as rgb8 on `image_raw`.
 //
-// They are decoded once. A frame costs one copy, from the picture into the publisher's pool, as that of a camera's driver does; with pools in a
-// GPU's memory the copy goes there.
+// They are decoded once. A frame costs one copy into the publisher's pool, as in a camera driver; if the pools are in GPU memory, the copy goes
+// there.
 //
-//   folder    where the pictures are        rate    pictures a second        frame_id    coordinate frame
+//   folder    folder of the images          rate    images a second          frame_id    coordinate frame
 
 #include <png.h>
 
@@ -42,7 +42,7 @@ Picture decode(const std::filesystem::path &path) {
   return picture;
 }
 
-/// The pictures of a folder in the order of their names; throws if there are none.
+/// The images of a folder, sorted by name; throws if there are none.
 std::vector<Picture> pictures_of(const std::string &folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto &entry : std::filesystem::directory_iterator(folder)) {
@@ -65,7 +65,7 @@ class Camera : public rclcpp::Node {
         frame_id_(declare_parameter<std::string>("frame_id", "camera")),
         publisher_(*this, "image_raw", rclcpp::QoS(10)) {
     const double rate = declare_parameter<double>("rate", 30.0);
-    if (!(rate > 0)) throw std::invalid_argument("rate is " + std::to_string(rate) + "; it is a number of pictures a second");
+    if (!(rate > 0)) throw std::invalid_argument("rate is " + std::to_string(rate) + "; it must be a number of pictures a second, above 0");
     timer_ = create_wall_timer(std::chrono::duration<double>(1 / rate), [this] { publish(); });
     RCLCPP_INFO(get_logger(), "%zu pictures, %g a second", pictures_.size(), rate);
   }
@@ -84,7 +84,7 @@ class Camera : public rclcpp::Node {
       publisher_.publish(std::move(*loan)).value();
       next_ = (next_ + 1) % pictures_.size();
     } catch (const std::exception &error) {
-      RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), 1000, "a picture is not published: %s", error.what());
+      RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), 1000, "a picture could not be published: %s", error.what());
     }
   }
 

@@ -1,7 +1,7 @@
-// Edges of the pictures of `image_rect` (mono8), by Sobel's operator, on `edges`. Stamp and frame_id are those of the picture.
+// Finds the edges of the images of `image_rect` (mono8) with Sobel's operator, and publishes them on `edges` with the same stamp and frame_id.
 //
-// With pools in a GPU's memory a kernel reads the picture where it lies and writes the edges where their subscribers read them, behind the work
-// that brings the picture; the CPU waits for nothing and no pixel is copied to the host.
+// If the pools are in GPU memory, a kernel reads the image in place, ordered behind the work that writes it, and writes the edges into a loan. The
+// CPU waits for nothing, and no pixel is copied to the host.
 
 #include <string>
 

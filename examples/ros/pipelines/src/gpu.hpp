@@ -1,12 +1,12 @@
 /**
  * @file
- * What a stage needs of a GPU, and no more: kernels, a stream for them, and memory for a table. libcuda is found at run time, so that the
- * package builds and runs on machines without it.
+ * The few GPU functions that a stage needs: kernels, a stream for them, and memory for a table. libcuda is found at run time, so the package
+ * builds and runs on machines without it.
  *
- *     auto gpu = Gpu::of(node);                          // nullptr where the pools of this host lie in host memory
+ *     auto gpu = Gpu::of(node);                          // nullptr if the pools of this host are in host memory
  *     gpu->launch(gpu->kernel("sobel"), width, height, from, to);
  *
- * The stream is one of the primary context, as RGAPS needs it to put messages into the stream's order.
+ * The stream belongs to the primary context, as RGAPS requires for ordering messages on it.
  */
 
 #ifndef RGAPS_EXAMPLES__GPU_HPP_
@@ -27,7 +27,7 @@
 
 namespace rgaps_examples {
 
-/// The few functions of the driver that are called, with their types in cuda.h.
+/// The driver functions used here, with their types in cuda.h.
 class Cuda {
  public:
   using Handle = void *;  // CUcontext, CUstream, CUmodule, CUfunction
@@ -49,13 +49,13 @@ class Cuda {
   int (*memory_free)(Pointer) = find("cuMemFree_v2");
   int (*memory_write)(Pointer, const void *, std::size_t) = find("cuMemcpyHtoD_v2");
 
-  /// Loaded once a process; throws if there is no driver.
+  /// Loaded once in a process; throws if there is no driver.
   static const Cuda &instance() {
     static const Cuda cuda;
     return cuda;
   }
 
-  /// Throws what the driver says of a call that failed.
+  /// Throws the driver's error if a call failed.
   void check(int status, const char *what) const {
     if (status == 0) return;
     const char *name = nullptr, *text = nullptr;
@@ -65,7 +65,7 @@ class Cuda {
   }
 
  private:
-  /// A function of the library as whatever type it is assigned to.
+  /// A function of the library, converted to the type that it is assigned to.
   struct Symbol {
     void *address;
     template <class Function>
@@ -79,7 +79,7 @@ class Cuda {
 
   static Symbol find(const char *name) {
     static void *const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) throw std::runtime_error(std::string("libcuda.so.1 is not to be loaded: ") + ::dlerror());
+    if (!library) throw std::runtime_error(std::string("libcuda.so.1 cannot be loaded: ") + ::dlerror());
     void *const address = ::dlsym(library, name);
     if (!address) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name + "; the driver is too old");
     return {address};
@@ -89,14 +89,14 @@ class Cuda {
   int (*error_text_)(int, const char **) = find("cuGetErrorString");
 };
 
-/// The device of a stage's node, and a stream on it. It outlives the stage's publishers and subscriptions, which use the stream.
+/// The device of a stage's node, and a stream on it. It must outlive the stage's publishers and subscriptions, which use the stream.
 class Gpu {
  public:
-  /// The GPU by which a node works (parameter rgaps.device, as its publishers have it); nullptr if that is none.
+  /// The GPU of a node (parameter rgaps.device, which its publishers use too); nullptr if it uses none.
   static std::shared_ptr<Gpu> of(rclcpp::Node &node) {
     rcl_interfaces::msg::ParameterDescriptor descriptor;
     descriptor.read_only = true;
-    descriptor.description = "GPU by which this node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.";
+    descriptor.description = "GPU that this node works on, such as cuda:0; empty uses the GPU of the host's pools, if any.";
     const auto name = node.declare_parameter("rgaps.device", "", descriptor);
     const auto domain = static_cast<std::uint32_t>(node.get_node_base_interface()->get_context()->get_domain_id());
     auto core = rgaps_ros::Process::instance().node(domain, name).value();
@@ -113,13 +113,13 @@ class Gpu {
       cuda_.module_unload(module_);
       cuda_.stream_destroy(stream_);
     } catch (const std::exception &) {
-      // A device that failed, or a driver that ends with the process, has taken all of it along.
+      // If the device failed, or the driver ends with the process, the resources are gone already.
     }
   }
   Gpu(const Gpu &) = delete;
   Gpu &operator=(const Gpu &) = delete;
 
-  /// For a subscription's options and for publish().
+  /// The stream for a subscription's options and for publish().
   rgaps::Stream stream() const { return stream_; }
 
   /// A kernel of kernels.cu.
@@ -130,7 +130,7 @@ class Gpu {
     return function;
   }
 
-  /// Launches a kernel with a thread for each pixel, behind the stream's work so far. Waits for nothing.
+  /// Launches a kernel with one thread for each pixel, behind the work enqueued on the stream so far. Does not wait.
   template <class... Arguments>
   void launch(Cuda::Handle kernel, int width, int height, Arguments... arguments) const {
     const Current current(*this);
@@ -141,7 +141,7 @@ class Gpu {
                 "cuLaunchKernel");
   }
 
-  /// Puts a table into the device's memory, where it stays until drop_tables.
+  /// Copies a table to device memory, where it stays until drop_tables.
   Cuda::Pointer put(const void *data, std::size_t bytes) {
     const Current current(*this);
     Cuda::Pointer table = 0;
@@ -151,7 +151,7 @@ class Gpu {
     return table;
   }
 
-  /// Frees all tables when the stream's work is done, which is waited for.
+  /// Waits for the stream's work, then frees all tables.
   void drop_tables() {
     const Current current(*this);
     cuda_.stream_synchronize(stream_);
@@ -160,7 +160,7 @@ class Gpu {
   }
 
  private:
-  /// The primary context of a device, which others of the process use as well.
+  /// The primary context of a device, which other code in the process shares.
   struct Context {
     const Cuda &cuda;
     int device = 0;
@@ -173,7 +173,7 @@ class Gpu {
     ~Context() { cuda.context_release(device); }
   };
 
-  /// The context is this thread's for as long as this lives.
+  /// Makes the context current on this thread while this object lives.
   struct Current {
     const Cuda &cuda;
     explicit Current(const Gpu &gpu) : cuda(gpu.cuda_) { cuda.check(cuda.context_push(gpu.context_.handle), "cuCtxPushCurrent"); }

@@ -1,6 +1,6 @@
 /**
  * @file
- * Pictures of RGAPS in the terms of kernels/pixels.hpp.
+ * Converts RGAPS images to the types of kernels/pixels.hpp.
  */
 
 #ifndef RGAPS_EXAMPLES__PICTURE_HPP_
@@ -14,17 +14,17 @@
 
 namespace rgaps_examples {
 
-/// Throws for those that the stages do not know.
+/// Throws for encodings that the stages do not support.
 inline int encoding_of(const std::string &name) {
   if (name == "mono8") return MONO8;
   if (name == "rgb8") return RGB8;
   if (name == "bgr8") return BGR8;
-  throw std::invalid_argument("the encoding is " + name + "; it may be mono8, rgb8 or bgr8");
+  throw std::invalid_argument("the encoding is " + name + "; it must be mono8, rgb8 or bgr8");
 }
 
-/// A picture's pixels, at an address of the CPU's or of the GPU's.
+/// An image's pixels, at a CPU or GPU address.
 inline Source source_of(const rgaps::Image &meta, const void *pixels) {
-  if (!pixels) throw std::runtime_error("the pixels of a picture are not to be had");
+  if (!pixels) throw std::runtime_error("the pixels of a picture are not available");
   return {static_cast<const unsigned char *>(pixels), static_cast<int>(meta.width()), static_cast<int>(meta.height()),
           static_cast<int>(meta.step()), encoding_of(std::string(meta.encoding()))};
 }
@@ -35,7 +35,7 @@ inline Target target_of(const rgaps::Image &meta, void *pixels) {
           static_cast<int>(meta.step()), encoding_of(std::string(meta.encoding()))};
 }
 
-/// Metadata of a picture that was made of another one: the same moment and coordinate frame.
+/// Metadata for an image made from another one: with the same stamp and coordinate frame.
 inline rgaps::Image made_of(const rgaps::Image &from, std::uint32_t width, std::uint32_t height, const std::string &encoding) {
   auto meta = rgaps::Image::create(width, height, encoding).value();
   meta.set_header(from.stamp(), std::string(from.frame_id())).value();

@@ -1,12 +1,12 @@
-// Takes distortion out of the pictures of `image_raw`, and resizes them, to `image_rect`.
+// Removes the distortion of the images of `image_raw`, resizes them, and publishes them on `image_rect`.
 //
-//   width, height    of the result
+//   width, height    of the output
 //   encoding         mono8 or rgb8
-//   camera_matrix    fx 0 cx, 0 fy cy, 0 0 1 in pixels of the source; empty: a focal length of the picture's width, the centre in its middle
+//   camera_matrix    fx 0 cx, 0 fy cy, 0 0 1 in source pixels; empty: the focal length is the image's width, the centre is in its middle
 //   distortion       plumb_bob: k1 k2 p1 p2 k3; zeros only resize
 //
-// Where each pixel comes from is computed once a size of the source. With pools in a GPU's memory a kernel does the rest, behind the work that
-// brings the picture; the CPU waits for nothing and no pixel is copied to the host.
+// The source position of each pixel is computed once for each source size. If the pools are in GPU memory, a kernel does the rest, ordered behind the
+// work that writes the image. The CPU waits for nothing, and no pixel is copied to the host.
 
 #include <algorithm>
 #include <array>
@@ -34,9 +34,9 @@ class Rectify : public rclcpp::Node {
         gpu_(Gpu::of(*this)),
         kernel_(gpu_ ? gpu_->kernel("rectify") : nullptr),
         publisher_(*this, "image_rect", rclcpp::QoS(10)) {
-    if (encoding_ != "mono8" && encoding_ != "rgb8") throw std::invalid_argument("encoding is " + encoding_ + "; it may be mono8 or rgb8");
-    if (distortion_.size() != 5) throw std::invalid_argument("distortion has the five coefficients k1 k2 p1 p2 k3 of plumb_bob");
-    if (!camera_matrix_.empty() && camera_matrix_.size() != 9) throw std::invalid_argument("camera_matrix has nine elements, or none");
+    if (encoding_ != "mono8" && encoding_ != "rgb8") throw std::invalid_argument("encoding is " + encoding_ + "; it must be mono8 or rgb8");
+    if (distortion_.size() != 5) throw std::invalid_argument("distortion must have the five coefficients k1 k2 p1 p2 k3 of plumb_bob");
+    if (!camera_matrix_.empty() && camera_matrix_.size() != 9) throw std::invalid_argument("camera_matrix must have nine elements, or none");
     rgaps_ros::SubscriptionOptions<rgaps::DeviceImage> with;
     if (gpu_) with.stream = gpu_->stream();
     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(
@@ -67,13 +67,13 @@ class Rectify : public rclcpp::Node {
     }
   }
 
-  /// Where the pixels of a picture come from, and the same in the GPU's memory.
+  /// The source positions of all pixels, and their copy in GPU memory.
   struct Map {
     std::vector<Place> places;
     Cuda::Pointer on_gpu = 0;
   };
 
-  /// The map for pictures of this size. A camera has one; of several, a few are kept.
+  /// The map for images of this size. A camera has one size; a few maps are kept.
   const Map &map_of(const rgaps::Image &source) {
     const auto size = std::make_pair(static_cast<int>(source.width()), static_cast<int>(source.height()));
     if (const auto known = maps_.find(size); known != maps_.end()) return known->second;
@@ -107,7 +107,7 @@ class Rectify : public rclcpp::Node {
     return map;
   }
 
-  /// In 1/256 pixels; what is outside comes from the border.
+  /// In 1/256 pixels; positions outside the image are clamped to its border.
   static int within(double place, int pixels) {
     const double last = (pixels - 1) * 256.0, at = std::floor(place * 256 + 0.5);
     return at > 0 ? static_cast<int>(at < last ? at : last) : 0;
@@ -115,11 +115,11 @@ class Rectify : public rclcpp::Node {
 
   std::uint32_t size(const std::string &name, std::int64_t pixels) {
     const auto given = declare_parameter<std::int64_t>(name, pixels);
-    if (given < 1 || given > 16384) throw std::invalid_argument(name + " is " + std::to_string(given) + "; it is from 1 to 16384 pixels");
+    if (given < 1 || given > 16384) throw std::invalid_argument(name + " is " + std::to_string(given) + "; it must be from 1 to 16384 pixels");
     return static_cast<std::uint32_t>(given);
   }
 
-  /// Sizes whose maps are kept.
+  /// Number of sizes whose maps are kept.
   static constexpr std::size_t maps_max = 8;
 
   const std::uint32_t width_, height_;

@@ -1,7 +1,7 @@
 // A filter of point clouds: keeps the first point in each cube of a grid, from `points` to `points_filtered`. The algorithm is that of
-// examples/cloud/voxel.c. It runs on the CPU: with pools in a GPU's memory it reads a copy of the cloud, which is counted.
+// examples/cloud/voxel.c. It runs on the CPU: if the pools are in GPU memory, it reads a copy of the cloud, which is counted.
 //
-//   cube    length of an edge in metres
+//   cube    edge length in metres
 
 #include <array>
 #include <cmath>
@@ -19,7 +19,7 @@ class Voxel : public rclcpp::Node {
  public:
   explicit Voxel(const rclcpp::NodeOptions &options)
       : Node("voxel", options), cube_(declare_parameter<double>("cube", 0.1)), publisher_(*this, "points_filtered", rclcpp::QoS(10)) {
-    if (!(cube_ > 0)) throw std::invalid_argument("cube is " + std::to_string(cube_) + "; it is a length in metres");
+    if (!(cube_ > 0)) throw std::invalid_argument("cube is " + std::to_string(cube_) + "; it must be a length in metres, above 0");
     subscription_ = rgaps_ros::create_subscription<rgaps::DevicePointCloud>(
         *this, "points", rclcpp::QoS(10), [this](const rgaps::DevicePointCloud &cloud) { on_cloud(cloud); });
   }
@@ -42,7 +42,7 @@ class Voxel : public rclcpp::Node {
     }
   }
 
-  /// Where the first point of each cube lies, in the cloud's order. Points that are nowhere (NaN) are dropped.
+  /// The offset of the first point in each cube, in the cloud's order. Points with NaN are dropped.
   std::vector<std::size_t> filter(const rgaps::PointCloud &meta, rgaps::Span<const std::uint8_t> payload) const {
     std::array<std::size_t, 3> at{};
     for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -69,7 +69,7 @@ class Voxel : public rclcpp::Node {
     return kept;
   }
 
-  /// The same cloud with so many points, in one row.
+  /// The metadata of the cloud with this many points, in one row.
   static rgaps::PointCloud with_points(const rgaps::PointCloud &meta, std::uint32_t points) {
     auto with = meta;
     std::memset(with.user().data(), 0, with.user().size());

@@ -1,4 +1,4 @@
-"""A filter and a count of point clouds, each a node of rclrs.
+"""A filter of point clouds and a count of their clusters, as two rclrs nodes.
 
 ros2 launch rgaps_examples_rust clusters.launch.py points:=lidar/points cube:=0.05
 """

@@ -1,5 +1,5 @@
-//! A node of rclrs that counts what stands apart in a point cloud: cubes of a grid that touch are one cluster. Takes clouds from
-//! `points/filtered`, publishes the count, an int32, on `clusters`.
+//! An rclrs node that counts the clusters of a point cloud: cubes of a grid that touch belong to one cluster. Takes clouds from `points/filtered`,
+//! and publishes the count, an int32, on `clusters`.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -14,7 +14,7 @@ mod cubes;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut executor = Context::default_from_env()?.create_basic_executor();
     let node = executor.create_node("clusters")?;
-    let description = "Points nearer than this are of one cluster, in metres.";
+    let description = "Points nearer than this belong to one cluster, in metres.";
     let near = node.declare_parameter::<f64>("near").default(0.5).description(description).read_only()?.get();
     let publisher = Publisher::<Tensor>::new(&node, "clusters".keep_last(10))?;
     let name = node.name();

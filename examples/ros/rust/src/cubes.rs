@@ -1,8 +1,8 @@
-//! Where the points of a cloud are, and in which cube of a grid.
+//! The positions of a cloud's points, and the cubes of a grid that contain them.
 
 use rgaps::types::{Datatype, PointCloud};
 
-/// The bytes of each point, and its x, y and z in metres; `None` where the cloud has them not as float32, or the point is nowhere (NaN).
+/// The bytes of each point, and its x, y and z in metres; `None` if the cloud does not have them as float32, or one is NaN.
 pub fn points<'a>(
     meta: &'a PointCloud,
     bytes: &'a [u8],
@@ -26,7 +26,7 @@ fn place(point: &[u8], offsets: [Option<usize>; 3]) -> Option<[f32; 3]> {
     place.iter().all(|metres| metres.is_finite()).then_some(place)
 }
 
-/// The cube of this edge that a point lies in.
+/// The cube with this edge length that contains a point.
 pub fn cube(place: [f32; 3], edge: f64) -> [i64; 3] {
     place.map(|metres| (f64::from(metres) / edge).floor() as i64)
 }

@@ -1,5 +1,5 @@
-//! A node of rclrs that finds edges in the pictures of `image_rect` (mono8), by Sobel's operator, on `edges`: what ../../pipelines/src/edges.cpp does,
-//! to the same bytes. It works on the CPU: with pools in a GPU's memory it reads a copy of the picture, which is counted.
+//! An rclrs node that finds the edges of the images of `image_rect` (mono8) with Sobel's operator, and publishes them on `edges`: the same bytes as
+//! ../../pipelines/src/edges.cpp. It works on the CPU: if the pools are in GPU memory, it reads a copy of the image, which is counted.
 
 use std::error::Error;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn publish_edges(publisher: &Publisher<Image>, picture: &Sample<Image>) -> Resul
     if from.encoding != Encoding::Mono8 {
         return Err(format!("the encoding is {}, not mono8", from.encoding.name()).into());
     }
-    // The same moment and coordinate frame.
+    // The same stamp and coordinate frame.
     let meta = Image::new(from.width, from.height, Encoding::Mono8)?
         .stamped(from.header.stamp)
         .in_frame(from.header.frame_id.as_str())?;
@@ -38,7 +38,7 @@ fn publish_edges(publisher: &Publisher<Image>, picture: &Sample<Image>) -> Resul
     let (columns, step) = (from.width as usize, from.step as usize);
     let rows: Vec<&[u8]> = picture.to_host()?.chunks(step).map(|row| &row[..columns]).collect();
     for (y, to) in edges.chunks_exact_mut(columns).enumerate() {
-        // The picture's border goes on outside it.
+        // Outside the image, its border pixels repeat.
         let (above, below) = (rows[y.saturating_sub(1)], rows[(y + 1).min(rows.len() - 1)]);
         sobel(above, rows[y], below, to);
     }

@@ -1,5 +1,5 @@
-//! A node of rclrs that thins point clouds: keeps the first point in each cube of a grid. Reads each cloud where it lies, on `points`, and writes
-//! the result where its subscribers read it, on `points/filtered`.
+//! An rclrs node that thins point clouds: keeps the first point in each cube of a grid. Reads each cloud in place, on `points`, and writes the result
+//! into a loan, on `points/filtered`.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -14,7 +14,7 @@ mod cubes;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut executor = Context::default_from_env()?.create_basic_executor();
     let node = executor.create_node("voxel")?;
-    let description = "Edge of a cube, in metres.";
+    let description = "Edge length of a cube, in metres.";
     let cube = node.declare_parameter::<f64>("cube").default(0.1).description(description).read_only()?.get();
     let publisher = Publisher::<PointCloud>::new(&node, "points/filtered".keep_last(10))?;
     let name = node.name();

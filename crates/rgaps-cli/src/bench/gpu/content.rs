@@ -1,7 +1,7 @@
-//! What the messages of the GPU benches hold: marks of eight bytes, at the beginning of each sixteenth and at the end.
+//! Content of the GPU benches' messages: eight-byte marks at the start of each sixteenth, and at the end.
 //!
-//! Each mark has the message's number and its place, so that a chunk that is missing, old or in another place is found wherever the
-//! message lies: in a slice, chunk by chunk, or on the device. Nobody times the looking.
+//! Each mark encodes the message's number and its own offset, so a chunk that is missing, old or misplaced is detected in any memory: in a slice,
+//! chunk by chunk, or on the device. Checks are not timed.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rgaps_os::{Mapping, OutOfRange, SharedBytes};
 
 const PARTS: u64 = 16;
 const MARK_BYTES: u64 = 8;
-/// How long the device may take for a few marks.
+/// How long the device may take to copy a few marks.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A message: its number, and its bytes, of which there are at least 256 and a multiple of 8.
+/// A message: its number and its length, at least 256 B and a multiple of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) sequence: u64,
@@ -21,19 +21,19 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Each mark with the offset of its first byte.
+    /// Each mark with its offset.
     fn marks(self) -> impl Iterator<Item = (u64, [u8; MARK_BYTES as usize])> {
         let starts = (0..PARTS).map(move |part| (self.bytes / PARTS * part).next_multiple_of(MARK_BYTES));
         let all = starts.chain([self.bytes - MARK_BYTES]).zip(0..);
         all.map(move |(offset, place): (u64, u64)| (offset, (self.sequence << 8 | place).to_le_bytes()))
     }
 
-    /// Writes the marks into memory of the host's, the message's first byte at `start`.
+    /// Writes the marks into host memory; the message's first byte is at `start`.
     pub(super) fn write(self, to: &Mapping, start: u64) -> Result<(), OutOfRange> {
         self.marks().try_for_each(|(offset, mark)| to.copy_in(start + offset, &mark))
     }
 
-    /// Writes the marks into memory of a device; they are there when this returns.
+    /// Writes the marks into device memory, and waits until they are written.
     pub(super) fn write_on_device(
         self,
         backend: &dyn Backend,
@@ -51,7 +51,7 @@ impl Content {
         Ok(())
     }
 
-    /// Whether a part of the message, from `start` on, has its marks.
+    /// Checks the marks of a part of the message that begins at `start`.
     pub(super) fn check<'a>(self, part: impl Into<SharedBytes<'a>>, start: u64) -> Result<(), String> {
         let part = part.into();
         let end = start + part.len() as u64;
@@ -63,7 +63,7 @@ impl Content {
         Ok(())
     }
 
-    /// Whether a message on a device has its marks.
+    /// Checks the marks of a message in device memory.
     pub(super) fn check_on_device(
         self,
         backend: &dyn Backend,
@@ -84,7 +84,7 @@ impl Content {
             return Ok(());
         }
         let Self { sequence, bytes } = self;
-        Err(format!("message {sequence} of {bytes} B has {found:x?} at {offset} in the place of {mark:x?}"))
+        Err(format!("message {sequence} of {bytes} B has {found:x?} at {offset} instead of {mark:x?}"))
     }
 }
 

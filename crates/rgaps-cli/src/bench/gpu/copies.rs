@@ -1,6 +1,6 @@
-//! The copies of paths 1 and 3 as the manager makes them, chunk by chunk through its state machines, and one bare copy of the same size.
+//! The copies of paths 1 and 3 as the manager makes them, chunk by chunk with its state machines, and one bare copy of the same size.
 //!
-//! Figures are in µs. A bare copy is waited for by asking without a pause: nothing of what it is compared with is sleep.
+//! Figures are in µs. The bench busy-waits for a bare copy, so that no sleep adds to the reference.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use rgaps_os::clock;
 
 use super::content::Content;
 
-/// Slots of a message that is staged, as in the manager (rgaps-manager/src/staging.rs).
+/// Staging slots of a message, as in the manager (rgaps-manager/src/staging.rs).
 const SLOTS: u32 = 8;
-/// Copies into the pool at once, as in the manager (rgaps-manager/src/arrival.rs).
+/// Concurrent copies into the pool, as in the manager (rgaps-manager/src/arrival.rs).
 const COPIES_MAX: usize = 16;
-/// A copy that takes longer has gone wrong.
+/// A copy that takes longer has failed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Device memory of this process alone.
+/// Device memory that only this process uses.
 #[derive(Debug)]
 pub(super) struct Block(Arc<dyn PoolMemory>);
 
@@ -34,7 +34,7 @@ impl Block {
         Ok(Self(pool))
     }
 
-    /// For a push.
+    /// The memory as the source of a push.
     pub(super) fn device_part(&self, bytes: u64) -> Result<DevicePart, DeviceError> {
         part_of(&self.0, 0, bytes)
     }
@@ -44,14 +44,14 @@ impl Block {
     }
 }
 
-/// Pinned memory of the host, every page there.
+/// Pinned host memory, with every page present.
 pub(super) fn pinned(backend: &dyn Backend, bytes: u64) -> Result<HostBuffer, DeviceError> {
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-bench".to_owned(), bytes })?;
     buffer.populate()?;
     Ok(buffer)
 }
 
-/// Path 1: from a pool through a few slots of pinned memory, each of which is free again at once, as behind a link that is never in the way.
+/// Path 1: from a pool through a few pinned slots, each free again at once, as with a link that never blocks.
 #[derive(Debug)]
 pub(super) struct Staging {
     backend: Arc<dyn Backend>,
@@ -66,7 +66,7 @@ impl Staging {
         Ok(Self { backend: backend.clone(), stream: backend.stream()?, buffer, chunk_bytes })
     }
 
-    /// µs until the last chunk has come out; each is looked at for its marks.
+    /// µs until the last chunk is copied; the marks of each chunk are checked.
     pub(super) fn run(&self, from: PoolPart<'_>, content: Content) -> Result<f64, String> {
         let spec = StagingSpec {
             pool_offset: 0,
@@ -80,7 +80,7 @@ impl Staging {
         let start = clock::monotonic_ns();
         let outcome = self.all(&mut copy, &lane, content);
         let took = since(start);
-        // What was started is over before its memory goes.
+        // Copies that were started must be over before their memory is freed.
         copy.abandon(TIMEOUT).map_err(|error| error.to_string())?;
         outcome.map(|()| took)
     }

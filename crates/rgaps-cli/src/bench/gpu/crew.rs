@@ -8,7 +8,7 @@ use super::super::host::Host;
 use super::super::page::{self, Children, MARK, Page};
 use crate::bench::BenchError;
 
-/// Processes, numbered in the order in which they were added; killed and reaped on drop.
+/// Processes, numbered in the order of their start; killed and reaped on drop.
 pub(super) struct Crew {
     page: Page,
     children: Children,
@@ -17,12 +17,12 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Nobody yet. Messages will have at most `bytes_max`.
+    /// No processes yet. Messages will have at most `bytes_max`.
     pub(super) fn new(bench: &'static str, bytes_max: u64) -> Result<Self, BenchError> {
         Ok(Self { page: Page::new(bench)?, children: Children::default(), bench, bytes_max })
     }
 
-    /// Starts a process in a role of `roles`, with more arguments and, for some, sockets for its input and output.
+    /// Starts a process in a role of `roles`, with further arguments and, for some roles, sockets as its input and output.
     pub(super) fn add(
         &mut self,
         role: &[&str],
@@ -47,13 +47,13 @@ impl Crew {
         (0..count).try_for_each(|_| self.add(&role, None, None))
     }
 
-    /// Waits until all of them wait.
+    /// Waits until all processes are waiting.
     pub(super) fn ready(self) -> Result<Self, BenchError> {
         self.page.wait_until_ready(self.children.count())?;
         Ok(self)
     }
 
-    /// The page.
+    /// The page on which they report.
     pub(super) fn page(&self) -> &Page {
         &self.page
     }

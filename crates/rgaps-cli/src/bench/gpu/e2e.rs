@@ -5,9 +5,9 @@
 //!   baseline   pageable copy ▶ Unix socket ▶ relay process ══ tcp, loopback ══▶ lander process ▶ N pageable copies
 //! ```
 //!
-//! The time is from `publish` to the frame in the subscribers' hands, in the mean. Beside it the stages on their own: the copy to pinned
-//! slots, the link, the copy to the pool. Store-and-forward takes about their sum; with cut-through it should be little more than the
-//! slowest. The baseline has every message whole at each stop.
+//! The time is the mean from `publish` until the subscribers have the message. For comparison, the stages alone: the copy to pinned slots, the link,
+//! and the copy to the pool. Store-and-forward takes about their sum; with cut-through it should take little more than the slowest. The baseline
+//! stores the whole message at each stop.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -33,10 +33,10 @@ use crate::bench::{BenchError, Bound, Row};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
-/// The size that the promise is about.
+/// The size with the promised bound.
 const BOUND_BYTES: u64 = 1024 * MIB;
 
-/// Each count and size beside stages and baseline; Figure 4.6.
+/// Each count and size against the stages and the baseline; Figure 4.6.
 pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     let mut stages = Stages::new(setup)?;
     let mut found: Vec<Vec<Rounds>> = setup.sizes.iter().map(|_| Vec::new()).collect();
@@ -123,7 +123,7 @@ impl Rounds {
     }
 }
 
-/// What a message goes through, each on its own: µs.
+/// The stages of a message, each alone: µs.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     staging: f64,
@@ -187,7 +187,7 @@ impl<'a> Stages<'a> {
 struct Journey<'a> {
     setup: &'a Setup,
     stream: Stream,
-    // In the order in which they leave: clients before their managers.
+    // In drop order: clients before their managers.
     publisher: Publisher<Bytes>,
     _node: Node,
     subscribers: Crew,
@@ -205,7 +205,7 @@ impl<'a> Journey<'a> {
         let subscribers = subscribers.ready()?;
         let node = hosts[0].node()?;
         let publisher = publisher(BENCH, &node, TOPIC, setup.largest())?;
-        // The other host counts as one.
+        // The other host counts as one subscriber.
         host::wait_for_subscribers(BENCH, &publisher, 1)?;
         let stream = setup.backend.stream().map_err(failed)?;
         Ok(Self { setup, stream, publisher, _node: node, subscribers, count, _hosts: hosts })
@@ -222,7 +222,7 @@ impl<'a> Journey<'a> {
     }
 }
 
-/// The paper's baselines, one behind the other.
+/// The paper's baselines, in sequence.
 struct Baseline<'a> {
     setup: &'a Setup,
     stream: Stream,

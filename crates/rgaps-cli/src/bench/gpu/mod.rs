@@ -1,4 +1,4 @@
-//! The benches of a GPU: paths 1 and 3, asynchronous publishing, and the way from host to host, beside bare copies and the paper's baselines.
+//! The GPU benches: paths 1 and 3, asynchronous publishing, and host to host, against bare copies and the paper's baselines.
 //!
 //! ```text
 //!   path1    publisher ──the block──▶ stager process: through pinned slots           pageable copy, Unix socket
@@ -6,8 +6,8 @@
 //!   e2e      publisher ▶ manager ══ tcp, loopback ══▶ manager ▶ N subscribers        all of the baselines, one behind the other
 //! ```
 //!
-//! `roles` are the processes, `copies` what they measure, `content` what they check in every message, `report` what is printed and written.
-//! Each ratio is of runs that took turns. On the tests' stand-in for libcuda nothing is measured: it is refused, or tried without times.
+//! `roles` has the processes, `copies` the timed copies, `content` the check of every message, `report` the output. Each ratio is of runs that took
+//! turns. The tests' stand-in for libcuda is never measured: a bench refuses it, or makes a trial without times.
 
 mod bell;
 mod content;
@@ -40,34 +40,34 @@ use super::{BenchError, Bound, Effort, Row, available_bytes, print};
 use crate::CommandError;
 use crate::output::{self, Format};
 
-/// What the stand-in for libcuda says its devices' name is (a test compares it with rgaps-standin-cuda).
+/// The device name of the stand-in for libcuda (a test compares it with rgaps-standin-cuda).
 pub const STANDIN_NAME: &str = "RGAPS stand-in (no GPU)";
-/// Set in tests: on the stand-in everything runs at small sizes, is checked, and is printed without times.
+/// Set in tests: the benches run on the stand-in with small sizes, check every message, and print no times.
 pub const TRIAL: &str = "RGAPS_TEST_BENCH_TRIAL";
 
 const MIB: u64 = 1 << 20;
 const SIZES: [u64; 3] = [4 * MIB, 64 * MIB, 1024 * MIB];
-/// Subscriber processes.
+/// Numbers of subscriber processes.
 const COUNTS: [u64; 4] = [1, 2, 4, 8];
 const TRIAL_SIZES: [u64; 3] = [MIB / 16, MIB, 3 * MIB];
 const TRIAL_COUNTS: [u64; 2] = [1, 2];
 const TRIAL_CHUNK_BYTES: u64 = MIB / 4;
-/// Chunks that are tried beside the configured length.
+/// Chunk lengths tried beside the configured one.
 const CHUNKS: [u64; 4] = [MIB / 4, MIB, 4 * MIB, 16 * MIB];
-/// From this size on the promises against the baselines hold.
+/// The bounds against the baselines apply from this size on.
 const LARGE: u64 = 64 * MIB;
-/// Before it counts, every page of every memory has been touched, and every pool has its slabs.
+/// Warm-up rounds: every page is touched, and every pool has its slabs.
 const WARM_UP: usize = 2;
-/// What the driver keeps for itself in each process.
+/// Memory that the driver uses in each process.
 const CONTEXT_BYTES: u64 = 600 * MIB;
 
-/// Arguments of the benches of a GPU.
+/// Arguments of the GPU benches.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// A folder for the run as gpu-bench.md, a section of docs/gpu-runs.md, and gpu-bench.html, with plots.
+    /// Folder for gpu-bench.md, a section of docs/gpu-runs.md, and gpu-bench.html, with plots.
     #[arg(long, global = true)]
     out: Option<PathBuf>,
-    /// What was built, for the report.
+    /// Version that was built, for the report.
     #[arg(long, global = true, default_value = "unknown")]
     commit: String,
 }
@@ -79,16 +79,16 @@ pub enum What {
     Path1,
     /// From pinned memory to subscribers.
     Path3,
-    /// The time that asynchronous publishing takes of the CPU.
+    /// The CPU time of asynchronous publishing.
     Publish,
     /// From host to host.
     E2e,
 }
 
-/// Everything, in the order of the report.
+/// All of them, in the order of the report.
 pub const ALL: [What; 4] = [What::Path1, What::Publish, What::Path3, What::E2e];
 
-/// Runs benches of a GPU, prints what they found, and writes it where that was asked for.
+/// Runs GPU benches, prints their results, and writes them to the folder if one was given.
 pub fn run(
     what: &[What],
     device: Choice,
@@ -112,10 +112,10 @@ pub fn run(
                 }
                 report.part.extend(found);
             }
-            // What the others find is worth no less.
+            // The results of the other benches are still valid.
             Err(error) => report.failures.push(error.to_string()),
         }
-        // After each, so that a run that is cut off has not been for nothing.
+        // After each bench, so that an interrupted run keeps its results.
         if let Some(folder) = arguments.out.as_ref().filter(|_| !setup.is_trial) {
             report.write(folder)?;
         }
@@ -136,22 +136,22 @@ pub fn run(
     }
 }
 
-/// What all of the benches share.
+/// State shared by the benches.
 struct Setup {
     backend: Arc<dyn Backend>,
     properties: Properties,
-    /// The device as configurations name it.
+    /// The device, as named in configurations.
     device: String,
     sizes: Vec<u64>,
     counts: Vec<u64>,
-    /// What there is too little memory for, in words.
+    /// Cases left out for want of memory, as texts.
     left_out: Vec<String>,
     chunk_bytes: u64,
     effort: Effort,
     is_trial: bool,
 }
 
-/// Bytes that a run has to have.
+/// Bytes that a run needs.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
     device: u64,
@@ -159,15 +159,15 @@ struct Needs {
 }
 
 impl Needs {
-    /// For messages of that length and so many subscribers.
+    /// For messages of this length and this many subscribers.
     fn of(bytes: u64, count: u64) -> Self {
-        // Each baseline subscriber has a copy; pools of two hosts and a block of our own. Twice as many processes.
+        // Each baseline subscriber has a copy; two hosts have pools, and the bench a block. Twice as many processes.
         Self { device: bytes * (count + 6) + CONTEXT_BYTES * 2 * count, host: bytes * 8 + 2048 * MIB }
     }
 }
 
 impl Setup {
-    /// Opens the device. Refuses host memory, and the stand-in if it is not to be tried.
+    /// Opens the device. Refuses host memory, and the stand-in unless this is a trial.
     fn new(device: Choice, effort: Effort) -> Result<Self, BenchError> {
         let chosen = rgaps::device::open(device).map_err(failed)?;
         let device = chosen.as_choice().to_string();
@@ -204,7 +204,7 @@ impl Setup {
                 )
             })
         };
-        // Fewer subscribers first, then shorter messages.
+        // Reduce the subscribers first, then the lengths.
         let left_out = &mut self.left_out;
         self.counts.retain(|count| lacks(SIZES[0], *count).map(|why| left_out.push(why)).is_none());
         let Some(&most) = self.counts.last() else {
@@ -222,7 +222,7 @@ impl Setup {
         }
     }
 
-    /// The most subscribers.
+    /// The largest number of subscribers.
     fn most(&self) -> u64 {
         self.counts.last().copied().unwrap_or(1)
     }
@@ -232,7 +232,7 @@ impl Setup {
         self.sizes.last().copied().unwrap_or(0)
     }
 
-    /// Rounds for messages of that length.
+    /// Rounds for messages of this length.
     fn rounds(&self, bytes: u64) -> usize {
         let rounds = match bytes {
             _ if self.is_trial => 2,
@@ -240,22 +240,22 @@ impl Setup {
             bytes if bytes < 512 * MIB => self.effort.rounds(30),
             _ => self.effort.rounds(8),
         };
-        // As many in which ours goes first as others.
+        // An even number, so that ours goes first as often as the other.
         rounds.next_multiple_of(2)
     }
 
-    /// A manager on the device, with these keys of the configuration beside what all have.
+    /// A manager on the device, with these configuration keys beside the common ones.
     fn host(&self, bench: &'static str, more: &[(&str, String)]) -> Result<Host, BenchError> {
         let ours = [("device", self.device.clone()), ("chunk_bytes", self.chunk_bytes.to_string())];
         Host::start(bench, &[&ours, more].concat())
     }
 }
 
-/// Whether it is the stand-in and may be tried; an error if it may not.
+/// Whether the device is the stand-in and this is a trial; an error if it is the stand-in and this is none.
 fn is_trial(name: &str, is_asked_for: bool) -> Result<bool, BenchError> {
     match (name == STANDIN_NAME, is_asked_for) {
         (true, false) => Err(failed(format!(
-            "{name} is the tests' stand-in for libcuda: its times say nothing of a GPU, and are never measured"
+            "{name} is the tests' stand-in for libcuda: its times say nothing about a GPU, and are never measured"
         ))),
         (is_standin, _) => Ok(is_standin),
     }
@@ -265,8 +265,8 @@ fn failed(cause: impl std::fmt::Display) -> BenchError {
     BenchError::failed("gpu", cause)
 }
 
-/// A publisher whose pool has room for one message, and for the blocks of others beside it: subscribers have released the last one before
-/// the next is loaned.
+/// A publisher whose pool has room for one message beside the blocks of other publishers: subscribers have released the last message before the
+/// next is loaned.
 fn publisher(bench: &'static str, node: &Node, topic: &str, bytes: u64) -> Result<Publisher<Bytes>, BenchError> {
     let qos = PublisherQos {
         pool_bytes: Some((bytes + bytes / 4 + MIB).next_multiple_of(4096)),
@@ -276,7 +276,7 @@ fn publisher(bench: &'static str, node: &Node, topic: &str, bytes: u64) -> Resul
     node.publisher_with(topic, qos).map_err(|error| BenchError::failed(bench, error))
 }
 
-/// Figures that were taken in turns, as a line.
+/// A line with figures that were measured in turns.
 fn row(
     bench: &'static str,
     case: String,
@@ -290,13 +290,13 @@ fn row(
     Row { bench, case, reference, unit, ours: medians.ours, theirs: medians.theirs, ratio: medians.ratio, bound }
 }
 
-/// GB/s of messages of one length, each of which took so many µs.
+/// GB/s for messages of one length and their times in µs.
 fn rates(bytes: u64, us: impl IntoIterator<Item = f64>) -> Vec<f64> {
     us.into_iter().map(|us| bytes as f64 / us / 1e3).collect()
 }
 
-/// The copy of the longest message in chunks of several lengths beside a bare one, without bound: what a better default would be.
-/// `with_chunks` makes what measures, for chunks of that length: µs of ours, and of the bare copy.
+/// The copy of the longest message in chunks of several lengths against a bare copy, without bound: it shows whether a better default exists.
+/// `with_chunks` makes a function that measures ours and the bare copy, in µs, for a chunk length.
 fn scan<M: FnMut() -> Result<(f64, f64), BenchError>>(
     setup: &Setup,
     bench: &'static str,
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stand_in_is_known_by_its_name_and_measured_never() {
+    fn the_stand_in_is_recognized_by_its_name_and_never_measured() {
         assert_eq!(STANDIN_NAME, rgaps_standin_cuda::DEVICE_NAME);
         assert!(is_trial(STANDIN_NAME, false).unwrap_err().to_string().contains("stand-in"));
         assert!(is_trial(STANDIN_NAME, true).unwrap());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_needs_is_what_its_page_says() {
+    fn the_memory_that_a_run_needs_is_as_documented() {
         let page = include_str!("../../../../../docs/gpu-runs.md");
         for count in COUNTS {
             let needs =

@@ -1,10 +1,9 @@
-//! `bench path1`: from a publisher's block to pinned memory of the host, in another process.
+//! `bench path1`: from a publisher's block to pinned host memory in another process.
 //!
-//! Ours: the publisher loans a block, which a camera or a kernel would fill, and publishes it; a stager process is woken and copies it
-//! through a few pinned slots, by the manager's own state machine (rgaps-device/src/copy), each slot being free again at once. In rgapsd
-//! itself the link would set the pace. Beside it, in the same process, one bare asynchronous copy of the same block into pinned memory of
-//! the same size. The baseline is the paper's: the publisher copies to pageable memory and writes that into a Unix socket, from which the
-//! other process reads it.
+//! Ours: the publisher loans a block, which a camera or a kernel would fill, and publishes it. A stager process wakes and copies it through a few
+//! pinned slots with the manager's own state machine (rgaps-device/src/copy); each slot is free again at once. (In rgapsd, the link would set the
+//! pace.) For comparison, in the same process: one bare asynchronous copy of the same block into pinned memory of the same size. The baseline is the
+//! paper's: the publisher copies to pageable memory and writes that to a Unix socket, from which the other process reads it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -27,7 +26,7 @@ const BENCH: &str = "path1";
 const TOPIC: &str = "bench/path1";
 const BARE: &str = "bare pinned cuMemcpyDtoHAsync";
 
-/// Each size: the copy beside a bare one, the path beside the baseline's; Tables 4.2 and 4.3.
+/// Each size: the copy against a bare one, the path against the baseline's; Tables 4.2 and 4.3.
 pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     let host = setup.host(BENCH, &[("listen", "tcp/127.0.0.1:0".to_owned())])?;
     let node = host.node()?;
@@ -128,7 +127,7 @@ impl Sample {
 struct Ours<'a> {
     setup: &'a Setup,
     stream: Stream,
-    // Before its stager, which is killed.
+    // Dropped before its stager is killed.
     publisher: Publisher<Bytes>,
     stager: Crew,
 }
@@ -155,7 +154,7 @@ struct BaselineSample {
     socket: f64,
 }
 
-/// A block of the publisher's own, pageable memory, and a process at the other end of a socket.
+/// The baseline: a block of the publisher, pageable memory, and a process at the other end of a socket.
 struct Baseline<'a> {
     setup: &'a Setup,
     stream: Stream,

@@ -1,10 +1,9 @@
-//! `bench path3`: from pinned memory of the host, where a message has arrived, to subscriber processes.
+//! `bench path3`: from pinned host memory, where a message has arrived, to subscriber processes.
 //!
-//! Ours: the bench takes the manager's place. It loans a block, copies the message there once, chunk by chunk by the manager's own state
-//! machine (rgaps-device/src/copy), and publishes; N processes take it where it lies. Beside it one bare asynchronous copy of the same
-//! bytes from the same pinned memory. The baseline is the paper's: N processes are told by iceoryx2 that the message is in shared memory of
-//! the host, and each copies it, pageable, to device memory of its own; all at once. What iceoryx2 keeps for its samples is left out, in
-//! the baseline's favour.
+//! Ours: the bench acts as the manager. It loans a block, copies the message into it once, chunk by chunk with the manager's own state machine
+//! (rgaps-device/src/copy), and publishes; N processes take it in place. For comparison: one bare asynchronous copy of the same bytes from the same
+//! pinned memory. The baseline is the paper's: iceoryx2 notifies N processes that the message is in host shared memory, and each makes a pageable
+//! copy to its own device memory, all at once. iceoryx2's own sample bookkeeping is left out, in the baseline's favour.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -28,10 +27,10 @@ use crate::bench::{BenchError, Bound, Row};
 
 const BENCH: &str = "path3";
 const BARE: &str = "bare pinned cuMemcpyHtoDAsync";
-/// A message that wakes whatever is made at a first message, and needs no memory of its own.
+/// A message that triggers everything done at a first message, and needs hardly any memory.
 const SMALL: u64 = 4096;
 
-/// Each count and size: the copy beside a bare one, the path beside the baseline's, the last subscriber beside the only one; Tables 4.4 and
+/// Each count and size: the copy against a bare one, the path against the baseline's, the last subscriber against an only one; Tables 4.4 and
 /// 4.5, Figures 4.3 to 4.5.
 pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     let host = setup.host(BENCH, &[("listen", "tcp/127.0.0.1:0".to_owned())])?;
@@ -66,7 +65,7 @@ pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     Ok(part)
 }
 
-/// All rounds of a size, whatever the number of subscribers: the copy knows nothing of it.
+/// All rounds of a size, for every number of subscribers: the copy does not depend on it.
 fn copy_row(of_size: &[Rounds]) -> Option<Row> {
     let bytes = of_size.first()?.bytes;
     let of = |field: fn(&Sample) -> f64| rates(bytes, of_size.iter().flat_map(|rounds| &rounds.ours).map(field));
@@ -132,7 +131,7 @@ fn tables(counts: &[u64], found: &[Vec<Rounds>]) -> Vec<Table> {
     ]
 }
 
-/// The baseline's copy of each subscriber on its own.
+/// The baseline's copy, for each subscriber separately.
 fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     let most = of_size.iter().map(|rounds| rounds.count).max().unwrap_or(0);
     let each = |rounds: &Rounds| {
@@ -150,7 +149,7 @@ fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     }
 }
 
-/// The last of the most subscribers beside the only one, in turns, and what of the device a message takes.
+/// The last of the most subscribers against an only one, in turns, and the device memory of a message.
 fn fan_out(setup: &Setup, host: &Host, inlet: &Inlet<'_>) -> Result<Vec<Row>, BenchError> {
     let (bytes, most) = (setup.largest(), setup.most());
     let mut fans = [Fan::new(setup, host, inlet, 1, "_alone")?, Fan::new(setup, host, inlet, most, "_most")?];
@@ -177,7 +176,7 @@ fn fan_out(setup: &Setup, host: &Host, inlet: &Inlet<'_>) -> Result<Vec<Row>, Be
         (last, alone),
         Some(Bound::AtMost(1.2)),
     )];
-    // A shorter one may fit into what every pool has, and takes none.
+    // A shorter message may fit into memory that every pool has anyway.
     if bytes >= LARGE {
         let case = format!("device memory of {name}, N = {most}");
         let used = (vec![used[1]], vec![used[0]]);
@@ -204,7 +203,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// The mean subscriber's message a second, beside the baseline's.
+    /// Messages a second for the mean subscriber, against the baseline's.
     fn row(&self) -> Row {
         let ours = rates(self.bytes, self.ours.iter().map(|s| s.malloc + s.copy + mean(&s.notify)));
         let theirs = rates(self.bytes, self.theirs.iter().map(|s| mean(&s.publish) + mean(&s.copy)));
@@ -220,7 +219,7 @@ struct Sample {
     malloc: f64,
     copy: f64,
     bare: f64,
-    /// Of each subscriber.
+    /// For each subscriber.
     notify: Vec<f64>,
 }
 
@@ -231,7 +230,7 @@ impl Sample {
     }
 }
 
-/// Where messages have arrived, and what a bare copy of them goes to.
+/// The memory in which messages arrive, and the target of a bare copy.
 struct Inlet<'a> {
     setup: &'a Setup,
     arrived: HostBuffer,
@@ -253,7 +252,7 @@ impl<'a> Inlet<'a> {
     }
 }
 
-/// A topic of its own, with N subscriber processes.
+/// A topic with N subscriber processes.
 struct Fan<'a> {
     inlet: &'a Inlet<'a>,
     publisher: Publisher<Bytes>,
@@ -291,14 +290,14 @@ impl<'a> Fan<'a> {
         Ok(Sample { malloc, copy, bare, notify })
     }
 
-    /// Places where the subscribers had the last message.
+    /// How many places in memory the subscribers had the last message at.
     fn places(&self) -> usize {
         let places = (0..self.count).map(|slot| self.subscribers.page().proof(slot));
         places.collect::<BTreeSet<_>>().len()
     }
 }
 
-/// µs of a round, of each subscriber.
+/// µs of a round, for each subscriber.
 #[derive(Clone, Debug)]
 struct BaselineSample {
     publish: Vec<f64>,

@@ -11,9 +11,9 @@ use super::report::Figure;
 const SIZE: (u32, u32) = (860, 380);
 const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(255, 127, 14), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
-/// Of a group's width: what the bars take.
+/// Fraction of a group's width that its bars take.
 const FILLED: f64 = 0.8;
-/// Of the highest bar: how high the picture is, with room for the names above it.
+/// Height of the plot relative to the highest bar, with room for the names above it.
 const HEIGHT: f64 = 1.4;
 
 /// The figure as an `svg` element.
@@ -88,7 +88,7 @@ mod tests {
         let svg = bars(&figure).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
         let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count();
-        // Each has one more in the legend.
+        // The legend has one more of each.
         assert_eq!((count("#1F77B4"), count("#FF7F0E")), (2 + 1, 4 + 1), "{svg}");
         for word in ["N = 2", "N = 4", "subscriber", "us"] {
             assert!(svg.contains(word), "{word}");

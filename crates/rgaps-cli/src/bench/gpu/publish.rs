@@ -1,8 +1,7 @@
-//! `bench publish`: what an asynchronous publication takes of the publisher's CPU, which no size may change.
+//! `bench publish`: the publisher's CPU time for an asynchronous publication, which must not depend on the size.
 //!
-//! The time is that of the calling thread on a processor (CLOCK_THREAD_CPUTIME_ID), for one call: `push_on` of device memory that lies
-//! elsewhere, with its copy on the device, and `publish_on` of a block that was loaned. Sizes take turns. A subscriber process gets every
-//! message and checks it.
+//! The time is the calling thread's CPU time (CLOCK_THREAD_CPUTIME_ID) for one call: `push_on` of other device memory, with its copy on the device,
+//! and `publish_on` of a loaned block. Sizes take turns. A subscriber process gets every message and checks it.
 
 use rgaps::Publisher;
 use rgaps::device::{PoolPart, Stream};
@@ -18,19 +17,19 @@ use crate::bench::{BenchError, Bound, Row, host};
 
 const BENCH: &str = "publish";
 const TOPIC: &str = "bench/publish";
-/// µs of the CPU that a call may take.
+/// Bound of the CPU time of a call, in µs.
 const LIMIT: f64 = 20.0;
-/// Of the largest size to the smallest: the same, but for what measuring adds.
+/// Bound of the ratio of the largest size to the smallest: equal, up to measurement noise.
 const SAME: f64 = 1.2;
 
-/// How the bytes come.
+/// The call that is measured.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     PushOn,
     PublishOn,
 }
 
-/// Each call and size beside the limit, and the largest size beside the smallest.
+/// Each call and size against the bound, and the largest size against the smallest.
 pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     let host = setup.host(BENCH, &[("listen", "tcp/127.0.0.1:0".to_owned())])?;
     let node = host.node()?;
@@ -88,7 +87,7 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// µs of the CPU for one call.
+    /// CPU time of one call in µs.
     fn round(&self, call: Call, bytes: u64) -> Result<f64, BenchError> {
         let content = Content { sequence: self.publisher.statistics().published + 1, bytes };
         let meta = Bytes::new(bytes);
@@ -112,7 +111,7 @@ impl Caller<'_> {
     }
 }
 
-/// µs that this thread was on a processor.
+/// CPU time of this thread in µs.
 fn on_the_cpu<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let now = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);

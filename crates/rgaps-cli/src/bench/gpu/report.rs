@@ -1,4 +1,4 @@
-//! What the GPU benches found: ratios beside their bounds, the paper's tables, and its figures; printed, as Markdown and as a page.
+//! Results of the GPU benches: ratios with their bounds, and the paper's tables and figures; printed, and written as Markdown and as a page.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,16 +11,16 @@ use super::{Setup, plot, print};
 use crate::bench::{Bound, Row};
 use crate::output;
 
-/// Columns, and the cells of each line.
+/// Column titles, and the cells of each line.
 type Cells = (Vec<String>, Vec<Vec<String>>);
 
 /// A table of the paper with this run's figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Table {
-    /// As the paper numbers it.
+    /// The table's number in the paper.
     pub(super) number: &'static str,
     pub(super) title: String,
-    /// The first is of the lines' names.
+    /// Column titles; the first column has the lines' names.
     pub(super) columns: Vec<String>,
     pub(super) lines: Vec<(String, Vec<f64>)>,
     pub(super) unit: &'static str,
@@ -29,18 +29,18 @@ pub(super) struct Table {
 /// A figure of the paper with this run's figures: bars in groups.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
-    /// As the paper numbers it.
+    /// The figure's number in the paper.
     pub(super) number: String,
     pub(super) title: String,
-    /// What the groups are.
+    /// What the groups stand for.
     pub(super) axis: &'static str,
     pub(super) groups: Vec<String>,
-    /// Bars by their name, one a group; fewer where the last groups have none.
+    /// Named bars, one value a group; fewer values if the last groups have none.
     pub(super) series: Vec<(String, Vec<f64>)>,
     pub(super) unit: &'static str,
 }
 
-/// What one bench found.
+/// The results of one bench.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Part {
     pub(super) rows: Vec<Row>,
@@ -55,7 +55,7 @@ impl Part {
         self.figures.extend(other.figures);
     }
 
-    /// Prints it; on a trial without a single time.
+    /// Prints it; a trial prints no times.
     pub(super) fn print(&self, is_trial: bool) {
         if is_trial {
             for row in &self.rows {
@@ -90,7 +90,7 @@ impl Table {
     }
 }
 
-/// With three places at least, and no false ones behind.
+/// A number with at least three significant digits, and no spurious ones after them.
 fn figure(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.2}")
@@ -101,7 +101,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Where and of what a run was.
+/// The circumstances of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Circumstances {
     pub(super) date: String,
@@ -110,7 +110,7 @@ pub(super) struct Circumstances {
     machine: String,
     command: String,
     commit: String,
-    /// What there was too little memory for.
+    /// Cases left out for want of memory.
     left_out: Vec<String>,
 }
 
@@ -171,12 +171,12 @@ impl Report {
         Self { circumstances, failures: Vec::new(), part: Part::default() }
     }
 
-    /// What stands above the tables.
+    /// The text above the tables.
     fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.circumstances.lines().chain(self.failures.iter().map(|why| ("FAILED", why.as_str())))
     }
 
-    /// Writes `gpu-bench.md`, a section of docs/gpu-runs.md, and `gpu-bench.html` into a folder that is made if it is not there.
+    /// Writes `gpu-bench.md`, a section of docs/gpu-runs.md, and `gpu-bench.html` into a folder, which is created if needed.
     pub(super) fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join("gpu-bench.md"), self.markdown())?;
@@ -255,15 +255,15 @@ impl Report {
 const STYLE: &str = "body{font:15px sans-serif;max-width:70em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}\
                      th,td{border-bottom:1px solid #ccc;padding:.25em .7em;text-align:left}p{margin:.2em 0}svg{max-width:100%}";
 
-/// Text in the place of text of a page.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The day in UTC of a time in seconds since 1970.
+/// The UTC date of a time in seconds since 1970.
 fn date(seconds: u64) -> String {
-    // Years are counted from March on, so that the day that comes and goes is the last (Howard Hinnant, "chrono-compatible
-    // low-level date algorithms"): 400 years have 146,097 days.
+    // Years are counted from March on, so that the leap day comes last (Howard Hinnant, "chrono-compatible low-level date algorithms"): 400 years
+    // have 146,097 days.
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_one_file_with_its_figures_and_asks_nobody_for_anything() {
+    fn a_page_is_one_file_with_its_figures_and_loads_nothing_else() {
         let page = report().page().unwrap();
         assert!(page.contains("<td>copy &lt;4 MiB&gt;</td>") && page.contains("Figure 4.6 (a): total"));
         assert_eq!(page.matches("<svg").count(), 1);

@@ -1,7 +1,7 @@
-//! The processes of the GPU benches: `rgaps bench gpu-role`, started by other benches only.
+//! The processes of the GPU benches: `rgaps bench gpu-role`, started only by other benches.
 //!
-//! Each reports on the bench's page when it has done its part of a message, after it has looked at what it got. One that fails says why
-//! on standard error, and on the page that it did.
+//! Each reports on the bench's page when it has done its part of a message and checked it. A process that fails prints why to standard error, and
+//! marks its slot on the page as failed.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,25 +25,25 @@ use super::copies::{Block, Staging, bare_to_host, pinned};
 use crate::bench::BenchError;
 
 const BENCH: &str = "gpu-role";
-/// A process that hears nothing for so long has been left alone.
+/// A process exits after this long without a message.
 const SILENCE: Duration = Duration::from_secs(600);
-/// How often it looks whether it should leave.
+/// How often it checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
-/// The length of a message in a payload's first page.
+/// Offset of a message's length in a payload's first page.
 const LENGTH: u64 = 0;
-/// Where a payload's message begins.
+/// Offset of the message in a payload.
 const DATA: u64 = 4096;
 
-/// What a process is told on its command line.
+/// Command line of a process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RoleArgs {
     /// Path of the shared page.
     #[arg(long)]
     page: String,
-    /// Which process this is.
+    /// The number of this process.
     #[arg(long)]
     slot: u64,
-    /// The longest message.
+    /// Length of the longest message.
     #[arg(long)]
     bytes_max: u64,
     #[command(subcommand)]
@@ -52,7 +52,7 @@ pub struct RoleArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Role {
-    /// Takes messages and stages them, as the publish manager does: path 1.
+    /// Takes messages and stages them, like the publish manager: path 1.
     Stager {
         #[command(flatten)]
         topic: Topic,
@@ -60,12 +60,12 @@ enum Role {
         #[arg(long)]
         chunk_bytes: u64,
     },
-    /// Takes messages where they lie.
+    /// Takes messages in place.
     Subscriber {
         #[command(flatten)]
         topic: Topic,
     },
-    /// The baseline's subscriber: copies each payload to a device memory of its own.
+    /// The baseline's subscriber: copies each payload to its own device memory.
     Copier {
         #[command(flatten)]
         payload: PayloadArgs,
@@ -73,13 +73,13 @@ enum Role {
         #[arg(long)]
         device: Choice,
     },
-    /// The baseline's manager: has each message whole from standard input, before it sends it on.
+    /// The baseline's manager: reads each whole message from standard input before it sends it on.
     Relay {
-        /// To standard output.
+        /// Send it to standard output.
         #[arg(long)]
         forward: bool,
     },
-    /// The baseline's other manager: has each message from standard input, for its subscribers to copy.
+    /// The baseline's other manager: reads each message from standard input into the memory from which its subscribers copy.
     Lander {
         #[command(flatten)]
         payload: PayloadArgs,
@@ -117,7 +117,7 @@ pub fn run(args: &RoleArgs) -> Result<(), BenchError> {
         Role::Lander { payload } => worker.land(payload),
     };
     if let Err(error) = outcome {
-        // Said before it is on the page: the bench that reads it there ends this process at once.
+        // Print before marking the page: the bench ends this process as soon as it sees the mark.
         eprintln!("rgaps: {error}");
         worker.page.failed(worker.slot);
     }
@@ -170,7 +170,7 @@ impl Worker {
         })
     }
 
-    /// Takes messages until the bench ends; reports when each was there, and what `look` tells of it, once it is released.
+    /// Takes messages until the bench ends. After releasing a message, reports when it was taken and the result of `look`.
     fn take_all(
         &self,
         subscriber: &Subscriber<Bytes>,
@@ -263,7 +263,7 @@ impl Topic {
     }
 }
 
-/// Whether the bench is still there.
+/// Tells whether the bench still runs.
 struct Attention {
     bench: u32,
     since: Instant,
@@ -285,11 +285,11 @@ impl Attention {
     }
 }
 
-/// Shared memory of the host from which the baseline's subscribers copy: what iceoryx2's loaned samples are, without its bookkeeping.
+/// Host shared memory from which the baseline's subscribers copy: iceoryx2's loaned samples, without their bookkeeping.
 pub(super) struct Payload(Arc<RingMemory>);
 
 impl Payload {
-    /// Every page of it is there.
+    /// Made with every page present.
     pub(super) fn new(bytes_max: u64) -> Result<Self, BenchError> {
         Ok(Self(super::super::link::source(DATA + bytes_max)?))
     }
@@ -298,7 +298,7 @@ impl Payload {
         Ok(Self(RingMemory::from_fd(open(BENCH, path)?, DATA + bytes_max).map_err(failed)?))
     }
 
-    /// Where other processes find it.
+    /// The path by which other processes open it.
     pub(super) fn path(&self) -> String {
         path(&self.0.fd())
     }
@@ -308,7 +308,7 @@ impl Payload {
         content.write(self.0.mapping(), DATA).map_err(failed)
     }
 
-    /// Tells the subscribers of a message that is there.
+    /// Notifies the subscribers of a written message.
     pub(super) fn announce(&self, page: &Page, content: Content, bell: &mut dyn Wake) -> Result<(), BenchError> {
         self.0.mapping().atomic_u64(LENGTH).map_err(failed)?.store(content.bytes, Ordering::Release);
         page.round().store(content.sequence, Ordering::SeqCst);
@@ -327,7 +327,7 @@ impl Payload {
         let mut filled = 0;
         while filled < bytes {
             match self.0.mapping().read_from(from, DATA + filled, bytes - filled, &mut []) {
-                Ok(0) => return Err(failed("the sender left in the middle of a message")),
+                Ok(0) => return Err(failed("the sender closed the socket in the middle of a message")),
                 Ok(n) => filled += n as u64,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
@@ -337,7 +337,7 @@ impl Payload {
     }
 }
 
-/// Writes a message behind its number and length.
+/// Writes a message's number and length, then the message.
 pub(super) fn write_message(to: &mut impl Write, content: Content, message: &[u8]) -> std::io::Result<()> {
     to.write_all(&[content.sequence.to_le_bytes(), content.bytes.to_le_bytes()].concat())?;
     to.write_all(message)
@@ -353,7 +353,7 @@ fn read_head(from: &mut impl Read, bytes_max: u64) -> Result<Option<Content>, Be
     }
     let [sequence, bytes] = [0, 8].map(|at| head[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
     if bytes > bytes_max {
-        return Err(failed(format!("a message of {bytes} B, and {bytes_max} are the most")));
+        return Err(failed(format!("a message of {bytes} B is larger than the {bytes_max} B announced")));
     }
     Ok(Some(Content { sequence, bytes }))
 }

@@ -13,15 +13,15 @@ from .._errors import ClosedError
 try:
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 except ImportError:
-    DiagnosticArray = None  # An optional package: then there are no statuses.
+    DiagnosticArray = None  # An optional package; without it no statuses are published.
 
-# Kept by the node itself, so that neither outlives the other.
+# Stored on the node, so that neither outlives the other.
 _ATTRIBUTE = "_rgaps_diagnostics"
 _lock = threading.Lock()
 
 
 def add(node, endpoint):
-    """From now on, until it is removed or gone."""
+    """Starts reporting this endpoint, until it is removed or garbage-collected."""
     if DiagnosticArray is None:
         return
     with _lock:
@@ -31,7 +31,7 @@ def add(node, endpoint):
 
 
 def remove(node, endpoint):
-    """No longer."""
+    """Stops reporting this endpoint."""
     with _lock:
         known = getattr(node, _ATTRIBUTE, None)
         if known is not None:
@@ -39,14 +39,14 @@ def remove(node, endpoint):
 
 
 class _Diagnostics:
-    """Of one node, without keeping its endpoints."""
+    """The diagnostics of one node. Holds its endpoints weakly."""
 
     def __init__(self, node):
         self.endpoints = weakref.WeakKeyDictionary()
         self._name = node.get_fully_qualified_name()
         self._clock = node.get_clock()
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 1)
-        # In a group of its own: a callback that waits for a payload does not keep the counters back where there are threads.
+        # In its own callback group: under a multi-threaded executor, a callback that waits for a payload does not delay the counters.
         node.create_timer(
             1.0,
             self._publish,
@@ -72,6 +72,6 @@ class _Diagnostics:
             before.update(counters)
             array.status.append(status)
         if array.status:
-            # Of rclpy, where node or context ended meanwhile: an error of nobody's.
+            # rclpy raises this if the node or context was destroyed meanwhile; that is harmless.
             with contextlib.suppress(RuntimeError):
                 self._publisher.publish(array)

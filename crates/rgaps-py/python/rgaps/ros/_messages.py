@@ -1,4 +1,4 @@
-"""Messages of rgaps_msgs as objects, for programs that publish or subscribe to descriptors by themselves."""
+"""Messages of rgaps_msgs as objects, for programs that publish or subscribe to descriptors themselves."""
 
 import contextlib
 
@@ -17,40 +17,40 @@ def kind_of_message(message):
     try:
         return _KINDS[type(message)]
     except KeyError:
-        raise TypeError(f"a descriptor is a GpuImage, GpuPointCloud or GpuTensor of rgaps_msgs, not {type(message)}") from None
+        raise TypeError(f"a descriptor must be a GpuImage, GpuPointCloud or GpuTensor of rgaps_msgs, not {type(message)}") from None
 
 
 def message_class(kind):
-    """The message of a metadata class."""
+    """The message class of a metadata class."""
     try:
         return MESSAGES[kind]
     except (KeyError, TypeError):
-        raise TypeError(f"the type of a GPU topic is rgaps.Image, PointCloud or Tensor, not {kind!r}") from None
+        raise TypeError(f"the type of a GPU topic must be rgaps.Image, PointCloud or Tensor, not {kind!r}") from None
 
 
 def body_of(serialized, kind):
-    """The descriptor's bytes, of a serialized message in whatever order its bytes are."""
+    """The descriptor's bytes in a serialized message of any byte order."""
     body = _descriptor.body(serialized, kind)
     if body is None:
-        # The middleware knows the other orders, and writes this machine's. Whatever it makes of bytes that are none of these is no error of a node's.
+        # The middleware can read other byte orders and writes this machine's. Invalid input may raise anything there, which is not the node's error.
         with contextlib.suppress(Exception):
             body = _descriptor.body(serialize_message(deserialize_message(serialized, MESSAGES[kind])), kind)
     if body is None:
-        raise ValueError(f"{len(serialized)} B that begin with {bytes(serialized[:4]).hex()} are no {MESSAGES[kind].__name__}")
+        raise ValueError(f"{len(serialized)} B that begin with {bytes(serialized[:4]).hex()} are not a {MESSAGES[kind].__name__}")
     return body
 
 
 def message_of(handle, meta):
-    """The message of rgaps_msgs that names what `handle` does: of a sample that is sent on, `message_of(sample.handle, sample.meta)`."""
+    """The rgaps_msgs message for a handle and metadata. To forward a sample: `message_of(sample.handle, sample.meta)`."""
     return deserialize_message(_descriptor.pack(handle, meta), message_class(type(meta)))
 
 
 def handle_of(message):
-    """The handle in a message of rgaps_msgs; `rgaps.Subscriber.take_by_handle` takes it."""
+    """The handle in an rgaps_msgs message, for `rgaps.Subscriber.take_by_handle`."""
     return _descriptor.handle_of(body_of(serialize_message(message), kind_of_message(message)))
 
 
 def meta_of(message):
-    """The metadata in a message of rgaps_msgs."""
+    """The metadata in an rgaps_msgs message."""
     kind = kind_of_message(message)
     return _descriptor.meta_of(body_of(serialize_message(message), kind), kind)

@@ -1,4 +1,4 @@
-"""What publishers and subscriptions need of a node: its node in the core, its parameters, QoS in the core's terms."""
+"""What publishers and subscriptions get from a ROS node: its core node, its parameters, and its QoS translated for the core."""
 
 import copy
 import os
@@ -21,7 +21,7 @@ COUNT_MAX = 2**31 - 1
 BYTES_MAX = 2**63 - 1
 MILLISECONDS_MAX = 3_600_000
 
-# Messages that the core keeps beyond the depth of the QoS, for descriptors that come late.
+# Messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late.
 SLACK = 8
 
 _nodes: "weakref.WeakValueDictionary[tuple, Node]" = weakref.WeakValueDictionary()
@@ -29,14 +29,14 @@ _lock = threading.Lock()
 
 
 def core_node(node):
-    """The node of the core for a ROS node: one for each domain and device in a process, for as long as somebody keeps it."""
+    """The core node for a ROS node. A process has one for each domain and device, shared by all endpoints that hold it."""
     device = Parameters.declare(
         node,
         "rgaps.device",
         "",
-        "GPU by which this node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.",
+        "GPU that this node works on, such as cuda:0; empty uses the GPU of the host's pools, if any.",
     )
-    # A child that was forked has nodes of its own.
+    # A forked child needs nodes of its own.
     key = (os.getpid(), node.context.get_domain_id(), device or "auto")
     with _lock:
         found = _nodes.get(key)
@@ -46,7 +46,7 @@ def core_node(node):
 
 
 class Parameters:
-    """Those of one endpoint, declared for reading only. Endpoints of one name share them, as those of qos_overrides."""
+    """The read-only parameters of one endpoint. Endpoints with the same name share them, as they share qos_overrides."""
 
     def __init__(self, node, topic, endpoint, entity_id=None):
         suffix = "" if entity_id is None else f"_{entity_id}"
@@ -69,21 +69,21 @@ class Parameters:
     def one_of(self, name, value, words, description):
         found = self.value(name, value, description)
         if found not in words:
-            raise InvalidParameterValueException(self._prefix + name, found, f"it may be {', '.join(words)}")
+            raise InvalidParameterValueException(self._prefix + name, found, f"it must be one of {', '.join(words)}")
         return found
 
 
 def resolved(node, topic):
-    """The fully qualified name of a topic, after remapping; refused as rclpy refuses it."""
+    """The fully qualified name of a topic, after remapping. An invalid name raises what rclpy raises."""
     validate_topic_name(topic)
     validate_full_topic_name(expand_topic_name(topic, node.get_name(), node.get_namespace()))
     return node.resolve_topic_name(topic)
 
 
 def overridden(node, name, qos, options):
-    """The profile of a subscription, as rclpy makes it of a profile or depth and the overrides: before the subscription is there."""
+    """The QoS profile that rclpy will make from a profile or depth and the overrides, computed before the subscription exists."""
     if not isinstance(qos, (QoSProfile, int)):
-        raise TypeError(f"the QoS of a subscription is a profile or a depth, not {qos!r}")
+        raise TypeError(f"the QoS of a subscription must be a profile or a depth, not {qos!r}")
     profile = copy.copy(qos) if isinstance(qos, QoSProfile) else QoSProfile(depth=qos)
     if options is not None:
         _declare_qos_parameters(Subscription, node, name, profile, options)
@@ -91,8 +91,8 @@ def overridden(node, name, qos, options):
 
 
 def publisher_qos(profile, parameters):
-    """What a publisher offers in the core: its profile as overridden, and its parameters."""
-    # What is left to the middleware is offered as much as there is: it matches every subscription.
+    """What a publisher offers in the core, from its profile (with overrides) and its parameters."""
+    # Policies left to the middleware offer the strongest level, which matches every subscription.
     is_best_effort = profile.reliability == ReliabilityPolicy.BEST_EFFORT
     is_latched = profile.durability in (DurabilityPolicy.TRANSIENT_LOCAL, _best_available(DurabilityPolicy))
     default = PublisherQos()
@@ -105,24 +105,24 @@ def publisher_qos(profile, parameters):
             depth,
             0,
             COUNT_MAX,
-            "Messages kept for late joiners, and sent again by a link between hosts that was cut. Each keeps a block of the pool.",
+            "Messages kept for late joiners, and sent again after a link between hosts was interrupted. Each keeps a block of the pool.",
         ),
         pool_bytes=parameters.integer(
-            "pool_bytes", 0, 0, BYTES_MAX, "Bytes of the publisher's pool; 0 takes pool_bytes of the configuration."
+            "pool_bytes", 0, 0, BYTES_MAX, "Bytes of the publisher's pool; 0 uses the configured pool_bytes."
         )
         or None,
         exhaustion=parameters.one_of(
             "exhaustion",
             default.exhaustion,
             ("wait", "drop_oldest", "refuse"),
-            "What a full pool means: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
+            "What to do when the pool is full: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
         ),
         timeout=parameters.integer(
             "exhaustion_timeout_ms",
             int(default.timeout * 1000),
             0,
             MILLISECONDS_MAX,
-            "Milliseconds that a full pool is waited for.",
+            "How many milliseconds to wait for space in a full pool.",
         )
         / 1000,
         flow_control=parameters.value(
@@ -136,9 +136,9 @@ def publisher_qos(profile, parameters):
 def subscriber_qos(profile, parameters):
     """What a subscription requests in the core."""
     slack = parameters.integer(
-        "slack", SLACK, 0, COUNT_MAX, "Messages that the core keeps beyond the depth of the QoS, for descriptors that come late."
+        "slack", SLACK, 0, COUNT_MAX, "Messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late."
     )
-    # What is left to the middleware is requested as little as there is: it matches every publisher.
+    # Policies left to the middleware request the weakest level, which matches every publisher.
     is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
     is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
     keeps_all = profile.history == HistoryPolicy.KEEP_ALL
@@ -150,5 +150,5 @@ def subscriber_qos(profile, parameters):
 
 
 def _best_available(policy):
-    """A policy that Humble does not have."""
+    """The BEST_AVAILABLE value of a policy; None on Humble, which lacks it."""
     return getattr(policy, "BEST_AVAILABLE", None)

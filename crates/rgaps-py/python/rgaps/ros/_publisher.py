@@ -1,4 +1,4 @@
-"""Publishers: a message in the core, then its descriptor as a ROS message."""
+"""Publishers: each message is published in the core, then its descriptor as a ROS message."""
 
 import threading
 
@@ -11,9 +11,9 @@ from ._node import Parameters, core_node, publisher_qos
 
 
 class Loan:
-    """A block of the publisher's pool, to be filled in place: an `rgaps.Loan` whose publishing also sends the descriptor.
+    """A block of the publisher's pool to fill in place. Like `rgaps.Loan`, but publishing it also publishes the descriptor.
 
-    `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, and gives the block back if an exception comes.
+    `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, or frees the block if an exception is raised.
     """
 
     def __init__(self, publisher, loan, stream):
@@ -34,7 +34,7 @@ class Loan:
 
     @property
     def meta(self):
-        """The metadata. It may be set until the loan is published, as long as it describes as many bytes."""
+        """The metadata. You may change it until the loan is published, as long as it describes the same number of bytes."""
         return self._loan.meta
 
     @meta.setter
@@ -42,7 +42,7 @@ class Loan:
         self._loan.meta = meta
 
     def publish(self, stream=None):
-        """Publishes the message and its descriptor; returns what names it."""
+        """Publishes the message and its descriptor. Returns the message's handle."""
         meta = self._loan.meta
         with self._publisher._turn:
             handle = self._loan.publish(self._stream if stream is None else stream)
@@ -50,7 +50,7 @@ class Loan:
         return handle
 
     def discard(self):
-        """Gives the block back without publishing it."""
+        """Frees the block without publishing it."""
         self._is_discarded = True
         self._loan.discard()
 
@@ -68,11 +68,11 @@ class Loan:
 
 
 class Publisher:
-    """Publishes messages of one type from a node. Usable in `with`, and from any thread: messages and their descriptors go in one order, so that a
-    push which waits for space keeps other threads from publishing meanwhile.
+    """Publishes messages of one type from a node. Usable in `with`, and from any thread. Messages and their descriptors are published in the same
+    order, so a push that waits for space blocks publishing in other threads.
 
     `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
-    `qos_overriding_options` are those of `Node.create_publisher`. What has no stamp gets the node's time.
+    `qos_overriding_options` are those of `Node.create_publisher`. A message without a stamp gets the node's time.
     """
 
     def __init__(
@@ -97,19 +97,19 @@ class Publisher:
             node.destroy_publisher(self._publisher)
             raise
         self._topic_name = name
-        # From a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken. Recursive, for
-        # a middleware that calls back from within.
+        # Held from publishing a message until its descriptor is published: if another descriptor overtook it, a subscriber that takes by handle in
+        # order would already have released the message. Recursive, because the middleware may call back from within.
         self._turn = threading.RLock()
         _diagnostics.add(node, self)
 
     def loan(self, meta, *, stream=None):
-        """A block for the bytes that `meta` describes, to be filled in place and published."""
+        """Loans a block for the bytes that `meta` describes, to fill in place and publish."""
         return Loan(self, self._core.loan(self._stamped(meta), stream=stream), stream)
 
     def push(self, array, meta=None, *, stream=None, encoding=None, stamp=None, frame_id=None, user=None):
-        """Publishes an array that lies elsewhere, by one copy, and its descriptor; returns what names the message. As `rgaps.Publisher.push`."""
+        """Copies an array into the pool once and publishes it with its descriptor. Returns the handle. See `rgaps.Publisher.push`."""
         if meta is not None and encoding is not None:
-            raise MetadataError("an encoding was given beside metadata, which has one")
+            raise MetadataError("an encoding was given beside metadata, which already has one; pass only one of them")
         if meta is None and encoding is None and isinstance(array, Sample):
             meta = array.meta
         elif meta is None:
@@ -143,15 +143,15 @@ class Publisher:
 
     @property
     def statistics(self):
-        """Counters, as those of `rgaps.Publisher`."""
+        """Counters, like those of `rgaps.Publisher`."""
         return self._core.statistics
 
     def get_subscription_count(self):
-        """ROS subscriptions that this publisher has."""
+        """Number of matched ROS subscriptions."""
         return self._publisher.get_subscription_count()
 
     def destroy(self):
-        """Ends it, in the core and in ROS. What was published is read to its end."""
+        """Destroys the publisher in the core and in ROS. Subscribers can still read what was published."""
         _diagnostics.remove(self._node, self)
         self._node.destroy_publisher(self._publisher)
         self._core.close()
@@ -163,7 +163,7 @@ class Publisher:
         self.destroy()
 
     def _status(self):
-        """For /diagnostics: what it is, its counters, and what is wrong."""
+        """For /diagnostics: the endpoint's name, its counters, and what is wrong."""
         counters = dict(self._core.statistics)
         return f"publisher of {self._topic_name}", counters, {"refused": "loans were refused or timed out"}
 

@@ -1,4 +1,4 @@
-"""Subscriptions: descriptors by ROS, samples by handle."""
+"""Subscriptions: descriptors arrive through ROS, and their samples are taken by handle."""
 
 import collections
 import inspect
@@ -12,7 +12,7 @@ from . import _diagnostics
 from ._messages import body_of, message_class
 from ._node import MILLISECONDS_MAX, Parameters, core_node, overridden, resolved, subscriber_qos
 
-# Refusals that are remembered as told; with more publishers the oldest is told again.
+# How many refusals are remembered as already logged; beyond that, the oldest may be logged again.
 _TOLD_MAX = 64
 
 
@@ -22,8 +22,9 @@ class Subscription:
     `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
     `qos_overriding_options` are those of `Node.create_subscription`. The callback may be a coroutine function.
 
-    A descriptor whose sample cannot be had (it is replayed, or over, or has not come in time) is counted in `refused`, and told to the node's
-    log once for each publisher and reason. One that was still on its way when the subscription was made is counted in `early`.
+    If a descriptor's sample cannot be taken (the descriptor is a replay, the message is freed, or it did not arrive in time), the descriptor is
+    counted in `refused` and logged once for each publisher and reason. A descriptor that was in flight when the subscription was made is
+    counted in `early`.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Subscription:
     ):
         message, name = message_class(kind), resolved(node, topic)
         profile = overridden(node, name, qos, qos_overriding_options)
-        # The core subscriber is made first: whatever ROS brings is published then, or is early.
+        # The core subscriber is made first, so each descriptor from ROS names a message that it gets, or one counted as early.
         self._core = _CoreSubscription(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
         try:
             if not isinstance(callback_group or node.default_callback_group, ReentrantCallbackGroup):
                 self._core.core.expect_handles_in_order()
-            # By its bytes: a descriptor need not become an object of Python's.
+            # Raw: the descriptor is never made into a Python object.
             self._subscription = node.create_subscription(
                 message,
                 topic,
@@ -78,25 +79,25 @@ class Subscription:
 
     @property
     def statistics(self):
-        """Counters, as those of `rgaps.Subscriber`."""
+        """Counters, like those of `rgaps.Subscriber`."""
         return self._core.core.statistics
 
     @property
     def refused(self):
-        """Descriptors whose sample could not be had."""
+        """Descriptors whose sample could not be taken."""
         return self._core.refused
 
     @property
     def early(self):
-        """Descriptors of samples that were published before the subscription."""
+        """Descriptors of messages published before the subscription was made."""
         return self._core.early
 
     def get_publisher_count(self):
-        """ROS publishers that this subscription has."""
+        """Number of matched ROS publishers."""
         return self._subscription.get_publisher_count()
 
     def destroy(self):
-        """Ends it, in ROS and in the core. Samples that the callback kept stay as they are."""
+        """Destroys the subscription in ROS and in the core. Samples that the callback kept stay valid."""
         _diagnostics.remove(self._node, self._core)
         self._node.destroy_subscription(self._subscription)
         self._core.core.close()
@@ -112,11 +113,11 @@ class Subscription:
 
 
 class _CoreSubscription:
-    """The core's half, and what becomes of descriptors. The ROS half keeps it, and it keeps neither that nor the node."""
+    """The core half, which handles descriptors. The ROS half refers to it; it refers to neither the ROS half nor the node."""
 
     def __init__(self, node, kind, name, profile, entity_id):
         parameters = Parameters(node, name, "subscription", entity_id)
-        described = "Milliseconds that the sample of a descriptor is waited for."
+        described = "How many milliseconds to wait for the sample that a descriptor names."
         self._timeout = parameters.integer("payload_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
         self._kind, self._logger, self.topic_name = kind, node.get_logger(), name
         self._core_node = core_node(node)
@@ -125,7 +126,7 @@ class _CoreSubscription:
         self._told, self._lock = collections.deque(maxlen=_TOLD_MAX), threading.Lock()
 
     def take_by_handle(self, serialized):
-        """The sample, or None with the refusal told."""
+        """The sample, or None after the refusal was counted and logged."""
         try:
             handle = _descriptor.handle_of(body_of(serialized, self._kind))
         except ValueError as error:
@@ -156,7 +157,7 @@ class _CoreSubscription:
             self._logger.warning(str(error))
 
     def _status(self):
-        """For /diagnostics: what it is, its counters, and what is wrong."""
+        """For /diagnostics: the endpoint's name, its counters, and what is wrong."""
         counters = dict(self.core.statistics) | {"refused": self.refused, "early": self.early}
         wrong = {"lost": "messages were lost", "refused": "descriptors were refused", "poisoned": "messages were poisoned"}
         wrong |= {"malformed": "messages contradicted themselves"}
@@ -164,10 +165,10 @@ class _CoreSubscription:
 
 
 def _on_descriptor(callback, take):
-    """What the executor calls: of the same form as the callback."""
+    """The callback for the executor, with the same signature kind as the user's callback."""
     takes_info = not _takes(callback, 1)
     if takes_info and not _takes(callback, 2):
-        raise TypeError("the callback of a subscription takes a sample, or a sample and its message info")
+        raise TypeError("the callback of a subscription must take a sample, or a sample and its message info")
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):
 
         async def with_info(serialized, info):
@@ -201,5 +202,5 @@ def _takes(callback, count):
     except TypeError:
         return False
     except ValueError:
-        return count == 1  # Of a program in C that does not say; it is called as most are.
+        return count == 1  # A C function without a signature; pass it the sample only, as most callbacks expect.
     return True
