@@ -8,6 +8,8 @@ use crate::manager::Manager;
 
 /// A process with fewer publishers and subscribers, or connections, than this part of the spare descriptors has few.
 const FEW_OF_SPARE: u64 = 4;
+/// Of a socket, a process and a lock.
+const DESCRIPTORS_OF_CONNECTION: u64 = 3;
 
 impl Manager {
     /// Checks whether a client may have another publisher or subscriber.
@@ -21,25 +23,40 @@ impl Manager {
 
     /// Reserves the last descriptors of this process for clients with few publishers and subscribers.
     pub(crate) fn check_descriptors(&self, client: ClientId) -> Result<(), Refusal> {
-        self.check_spare(client, |client| client.slots.len())
+        let (_, others) = self.spare_and_others();
+        let has = self.of_process(client, |client| client.slots.len());
+        self.check_spare(has, rgaps_os::descriptors::in_use(self.wake.as_ref()) >= others)
     }
 
-    /// The same of processes that have few connections.
+    /// The same of processes that have few connections. A process with many has half of the other descriptors at most for these: what is in use is
+    /// known by the lowest descriptor that is free, and so too low while others come and go.
     pub(crate) fn check_connections(&self, client: ClientId) -> Result<(), Refusal> {
-        self.check_spare(client, |client| usize::from(client.pidfd.is_some()))
+        let (_, others) = self.spare_and_others();
+        let has = self.of_process(client, |client| usize::from(client.pidfd.is_some()));
+        let is_full = rgaps_os::descriptors::in_use(self.wake.as_ref()) >= others;
+        self.check_spare(has, is_full || has * DESCRIPTORS_OF_CONNECTION >= others / 2)
     }
 
-    fn check_spare(&self, client: ClientId, has: impl Fn(&Client) -> usize) -> Result<(), Refusal> {
+    /// Of the descriptors that this process may have, those that are kept, and the others.
+    fn spare_and_others(&self) -> (u64, u64) {
         let limit = rgaps_os::descriptors::limit();
         let spare = limit / 100 * self.budgets.limits.of(Budget::SpareDescriptors);
-        if spare == 0 || rgaps_os::descriptors::in_use(self.wake.as_ref()) < limit - spare {
-            return Ok(());
-        }
+        (spare, limit - spare)
+    }
+
+    /// What the clients of a client's process have together.
+    fn of_process(&self, client: ClientId, has: impl Fn(&Client) -> usize) -> u64 {
         let pid = self.pid_of(client);
-        let of_process = self.clients.by_id.values().filter(|client| client.pid == pid).map(has);
-        if (of_process.sum::<usize>() as u64) < spare / FEW_OF_SPARE {
+        self.clients.by_id.values().filter(|client| client.pid == pid).map(has).sum::<usize>() as u64
+    }
+
+    /// Refuses a process that has many of what it asks for, if there are too few descriptors for it.
+    fn check_spare(&self, has: u64, is_full: bool) -> Result<(), Refusal> {
+        let (spare, others) = self.spare_and_others();
+        if spare == 0 || !is_full || has < spare / FEW_OF_SPARE {
             return Ok(());
         }
+        let limit = spare + others;
         self.budgets.refusals.count(Budget::SpareDescriptors);
         Err(Refusal::Exhausted(format!(
             "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few nodes, publishers and subscribers \

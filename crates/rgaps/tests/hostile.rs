@@ -413,7 +413,8 @@ fn a_client_of_many_connections_keeps_nobody_out() {
             }
             connections.push(client);
         }
-        assert!(refusals.iter().all(|refusal| refusal.contains("spare_descriptors_percent")), "{refusals:?}");
+        let other = refusals.iter().find(|refusal| !refusal.contains("spare_descriptors_percent"));
+        assert_eq!(other, None, "another refusal");
         assert_eq!(refusals.is_empty(), is_one_lock, "a client of one lock has one connection");
         // Another process's client.
         assert!(another_client(&dir).is_some());
