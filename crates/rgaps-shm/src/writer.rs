@@ -13,8 +13,7 @@
 //!   reclaim.won         RECLAIMING is set, the block is not free yet  the pool is released as a whole
 //! ```
 //!
-//! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 a block is freed once, after this port has set
-//!             RECLAIMING.
+//! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 it frees a block once, after RECLAIMING is set.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -398,16 +397,15 @@ impl WriterPort {
         freed
     }
 
-    /// Begins a pass over the outstanding messages: passes the fence, and reads where the queue ends.
+    /// Passes the fence, and reads where the queue ends.
     fn begin_pass(&self) -> (Look, u64) {
         (Look::begin(), self.segment.queue().end().0)
     }
 
     /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
-        let Some(outstanding) = self.outstanding.get(at) else { return false };
-        let MessageRef { index, generation } = outstanding.message;
-        let offered = outstanding.offered();
+        let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
+        let MessageRef { index, generation } = offered.message;
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
             Need::Soft => !is_spared(&reader),
