@@ -28,14 +28,14 @@ pub fn check(backend: &dyn Backend) {
     parts_keep_to_their_bytes_and_rights(backend);
     copies_of_one_stream_are_in_order_and_events_mark_it(backend);
     foreign_memory_is_copied_in(backend);
-    device_memory_is_copied_within_and_comes_back(backend);
+    device_memory_is_copied_within_the_device_and_read_back(backend);
     a_word_is_written_and_waited_for_in_stream_order(backend);
     a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend);
     host_buffers_are_shared_by_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
-    memory_is_prepared_and_given_back(backend);
+    memory_is_populated_and_freed(backend);
     impossible_sizes_are_refused(backend);
-    lies_about_a_pool_are_refused_by_name(backend);
+    false_pool_descriptions_are_refused_by_name(backend);
 }
 
 fn must<T>(outcome: Result<T, DeviceError>) -> T {
@@ -213,7 +213,7 @@ fn foreign_memory_is_copied_in(backend: &dyn Backend) {
     assert!(matches!(outside, Err(DeviceError::Range(_))));
 }
 
-fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
+fn device_memory_is_copied_within_the_device_and_read_back(backend: &dyn Backend) {
     let (from, to) = (own_memory(backend), made(backend));
     fill(backend, from.as_ref(), 256, b"there and back");
     let stream = must(backend.stream());
@@ -342,7 +342,7 @@ fn the_right_to_allocate_is_given_once(backend: &dyn Backend) {
     assert!(reader.allocation_right().is_none(), "a reader never allocates");
 }
 
-fn memory_is_prepared_and_given_back(backend: &dyn Backend) {
+fn memory_is_populated_and_freed(backend: &dyn Backend) {
     let pool = made(backend);
     let before = pool.resident_bytes();
     must(pool.populate(0, BYTES));
@@ -379,7 +379,7 @@ fn strangers() -> Vec<OwnedFd> {
     device.into_iter().chain(file).chain(resizable).collect()
 }
 
-fn lies_about_a_pool_are_refused_by_name(backend: &dyn Backend) {
+fn false_pool_descriptions_are_refused_by_name(backend: &dyn Backend) {
     let pool = made(backend);
     must(pool.seal());
     let honest = must(pool.export()).0;

@@ -44,7 +44,7 @@ mod tests {
     use crate::{Backend, PoolSpec};
 
     #[test]
-    fn a_pool_of_one_piece_is_left_alone() {
+    fn a_pool_without_slabs_never_shrinks() {
         let pool = HostBackend::new().create_pool(&PoolSpec { name: "rgaps-test".to_owned(), bytes: 1 << 20 }).unwrap();
         assert!(!Idle::is_worth_a_look(pool.as_ref()));
         let mut idle = Idle::default();

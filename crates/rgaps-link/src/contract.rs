@@ -63,7 +63,7 @@ macro_rules! contract_suite {
             messages_interleave_and_an_abort_frees_only_its_own
             consumed_messages_are_acknowledged_once_and_in_order
             a_full_ring_has_no_room_until_the_receiver_releases
-            a_receiver_that_never_releases_is_a_bounded_wait
+            a_wait_for_a_receiver_that_never_releases_ends_with_the_reason
             several_arrivals_may_be_held_and_are_released_in_order
             a_sender_that_closes_ends_the_stream_behind_its_last_record
             a_receiver_that_closes_is_seen_by_the_sender
@@ -362,7 +362,7 @@ pub fn a_full_ring_has_no_room_until_the_receiver_releases(fixture: &dyn Fixture
 }
 
 /// A wait for a peer that never returns credit ends, with a text that says why.
-pub fn a_receiver_that_never_releases_is_a_bounded_wait(fixture: &dyn Fixture) {
+pub fn a_wait_for_a_receiver_that_never_releases_ends_with_the_reason(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     let data = content(1, 8 << 10);
     for id in 1.. {

@@ -7,7 +7,7 @@
 //!
 //!   RGAPS_TEST_STANDIN_DELAY_US=200          before each operation of a stream
 //!   RGAPS_TEST_STANDIN_DEVICES=1             0 to 16; with 0, cuInit finds no device
-//!   RGAPS_TEST_STANDIN_MEMORY=1073741824     bytes of each device, counted in each process by itself
+//!   RGAPS_TEST_STANDIN_MEMORY=1073741824     bytes of each device; each process counts its own use
 //!   RGAPS_TEST_STANDIN_INTEGRATED=1          the devices share the host's memory (Jetson)
 //!   RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS=1   streams neither write words nor wait for them
 //!   RGAPS_TEST_STANDIN_NO_VMM=1              no virtual memory management (cuMemCreate, cuMemMap)

@@ -300,7 +300,7 @@ fn a_failed_operation_fails_its_context_permanently() {
 }
 
 #[test]
-fn a_copy_to_memory_unmapped_before_it_runs_is_an_illegal_address() {
+fn a_copy_to_memory_not_mapped_when_it_runs_is_an_illegal_address() {
     for past_the_end in [true, false] {
         let _gpu = Gpu::new();
         let (one, memory, stream) = (Pinned::of(1), DeviceMemory::new(), Stream::new());

@@ -115,7 +115,7 @@ impl Device {
         let (handle, properties) = look(driver, ordinal)?;
         let fork = ForkGuard::new().map_err(|error| format!("no page for the fork guard: {error}"))?;
         let mut context: CUcontext = std::ptr::null_mut();
-        // SAFETY: stores one handle; given back in `drop`.
+        // SAFETY: stores one handle; released in `drop`.
         unsafe { driver.retain_context(&raw mut context, handle) }.map_err(|error| error.to_string())?;
         let home = properties.clone();
         Ok(Arc::new(Self { driver, handle, context, properties, home, fork }))

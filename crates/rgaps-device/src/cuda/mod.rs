@@ -160,7 +160,7 @@ impl CudaBackend {
     fn to_host(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let own = self.own_stream(stream)?;
         let (handle, _entered) = (own.handle(), own.enter()?);
-        // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+        // SAFETY: both ends were checked to be inside memory that the caller keeps until the completion says so.
         Ok(unsafe { self.device.driver().copy_to_host(to as *mut c_void, from, bytes as usize, handle) }?)
     }
 
@@ -168,7 +168,7 @@ impl CudaBackend {
     fn to_device(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let own = self.own_stream(stream)?;
         let (handle, _entered) = (own.handle(), own.enter()?);
-        // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+        // SAFETY: both ends were checked to be inside memory that the caller keeps until the completion says so.
         Ok(unsafe { self.device.driver().copy_to_device(to, from as *const c_void, bytes as usize, handle) }?)
     }
 

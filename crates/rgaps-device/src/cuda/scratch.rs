@@ -45,7 +45,7 @@ impl Scratch {
         let bytes = bytes.max(1);
         let mut at: CUdeviceptr = 0;
         let entered = own.enter()?;
-        // SAFETY: stores one address; given back in `drop`. The stream is alive.
+        // SAFETY: stores one address; freed in `drop`. The stream is alive.
         let allocated = unsafe { device.driver().allocate(&raw mut at, bytes as usize, own.handle()) };
         drop(entered);
         if let Err(error) = allocated {

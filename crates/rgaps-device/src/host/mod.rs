@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_back_before_the_seal_and_is_kept_after_it() {
+    fn a_pool_frees_pages_before_the_seal_and_keeps_them_after_it() {
         let pool = pool(8 * MIB);
         pool.populate(0, 8 * MIB).unwrap();
         pool.release_unused(2 * MIB, 4 * MIB).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_readers_pages_are_read_only_in_the_kernels_own_list() {
+    fn a_readers_pages_are_read_only_in_proc_self_maps() {
         let made = pool(8192);
         let (description, slabs) = made.export().unwrap();
         made.seal().unwrap();

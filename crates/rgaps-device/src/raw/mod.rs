@@ -27,7 +27,7 @@ pub(crate) fn populate(mapping: &Mapping, pages: Pages) -> rustix::io::Result<()
         Access::ReadWrite => Advice::LinuxPopulateWrite,
     };
     let start = (mapping.address() + pages.start) as *mut c_void;
-    // SAFETY: `Pages` lie inside this live mapping; populating faults pages in and changes no byte of them.
+    // SAFETY: `Pages` are inside this live mapping; populating faults pages in and changes no byte.
     unsafe { madvise(start, pages.bytes, advice) }
 }
 

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends() {
+    fn a_linked_list_of_requests_ends() {
         let mut requests = [EMPTY_RECEIVE; 3];
         link(&mut requests, |request, next| request.next = next);
         assert!(requests[2].next.is_null());
