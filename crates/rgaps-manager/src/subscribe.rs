@@ -270,7 +270,7 @@ impl SubscribeManager {
             offers.iter().filter(|(_, offered)| offered.until < Instant::now()).map(|(token, _)| *token).collect();
         for token in late {
             if let Some(offered) = offers.remove(&token) {
-                self.give_up(offered, "nobody connected");
+                self.give_up(offered, "the other host did not connect in time");
             }
         }
     }

@@ -7,8 +7,8 @@
 //!   opens the data connection, which is the link's liveness socket
 //! ```
 //!
-//! `auto` uses RDMA if it works, and says why if it does not. `rdma` never falls back to tcp. `tcp` does not look for devices. If a link fails
-//! before any message has passed, the next one uses tcp: a firewall may drop what the routing table permits.
+//! `auto` uses RDMA if it works, and says why if it does not. `rdma` never falls back to tcp. `tcp` does not look for devices. If links end without
+//! an acknowledged message, the sender uses tcp for the next one: a firewall may drop what the routing table permits.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;

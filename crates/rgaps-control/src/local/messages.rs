@@ -23,7 +23,7 @@ pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
 pub struct Request {
     /// Chosen by the client; the reply repeats it.
     pub id: u64,
-    /// What it wants.
+    /// The kind of request.
     pub body: Body,
 }
 
@@ -385,7 +385,7 @@ pub enum Refusal {
         topic: String,
         /// Its type.
         existing: String,
-        /// What was asked for.
+        /// The type that the client wants.
         wanted: String,
     },
     /// All slots are taken, or memory is used up.
