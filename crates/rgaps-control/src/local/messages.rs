@@ -329,7 +329,7 @@ pub struct Subscribed {
     pub topic: TopicId,
     /// The subscriber's slot.
     pub slot: SubscriberSlot,
-    /// Where its own words are in their file.
+    /// Where the subscriber's own words are in their file.
     pub place: u32,
 }
 
@@ -404,7 +404,7 @@ pub enum Refusal {
 pub struct NoticedSubscriber {
     /// Its slot.
     pub slot: SubscriberSlot,
-    /// Where its own words are in their file.
+    /// Where the subscriber's own words are in their file.
     pub place: u32,
     /// Whether its event descriptor is beside the message.
     pub has_event: bool,
