@@ -3,7 +3,8 @@
 //! `again` runs a test in its own process. `hosts` makes network namespaces joined by a switch, with cables that can be pulled, or by a
 //! `bad_network`, which loses, delays and damages frames. `child` holds a process that does not outlive its guard. `crash` arms a crash point in a
 //! child and waits until the child has reached it. `programs` finds built programs. `proxy` damages the bytes of connections. `manager` runs rgapsd.
-//! `runtime_dir` makes a runtime directory. `watchdog` ends a test that hangs. `skip` reports, by name, tests that cannot run here.
+//! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `watchdog` ends a test that hangs. `skip` reports,
+//! by name, tests that cannot run here.
 //!
 //! No library of the workspace depends on this crate. Of the programs only `rgaps` does, for its demo of two hosts.
 
