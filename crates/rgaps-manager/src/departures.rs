@@ -17,7 +17,8 @@ impl Manager {
             tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
         client.hang_up();
-        // Slots stay taken until the process is dead (by its pidfd) or has released its lock: a fork may keep the client alive, or a driver may still copy.
+        // Slots stay taken until the process is dead (by its pidfd) or has released its lock: a fork may keep the client alive,
+        // or a driver may still copy.
         if client.is_over() {
             self.remove(id);
         } else {
@@ -25,8 +26,8 @@ impl Manager {
         }
     }
 
-    /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd does
-    /// not show that. If no process has the socket any more, no forked child has the client's streams.
+    /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd
+    /// does not show that. If no process has the socket any more, no forked child has the client's streams.
     pub(crate) fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
         let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));

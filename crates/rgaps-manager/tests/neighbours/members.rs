@@ -107,7 +107,8 @@ impl Client {
         topics.len()
     }
 
-    /// Hands its slot back, with this type, and with these descriptors as segment and own words. Returns why the slot was refused; empty if it was not.
+    /// Hands its slot back, with this type, and with these descriptors as segment and own words. Returns why the slot was refused; empty if it was
+    /// not.
     fn hand_back(&self, subscribed: &Subscribed, type_name: &str, beside: [BorrowedFd<'_>; 2]) -> Vec<String> {
         let of = Handed::Subscriber { slot: subscribed.slot, qos: SubscriberQos::default(), place: subscribed.place };
         let topic = HandedTopic {
