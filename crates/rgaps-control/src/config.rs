@@ -568,7 +568,7 @@ pub fn fuzz_config(data: &[u8]) {
         assert!(again.as_ref().is_ok_and(|again| *again == config), "{config:?} is noted as {again:?}");
     }
     let group = lines.lines().next().unwrap_or_default();
-    assert_ne!(gid_of(group, file), Some(u32::MAX), "that is nobody's number");
+    assert_ne!(gid_of(group, file), Some(u32::MAX), "no group has that number");
 }
 
 #[cfg(test)]
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_units_where_bytes_are_meant_and_nowhere_else() {
+    fn a_file_may_have_units_for_keys_of_bytes_only() {
         let path = std::env::temp_dir().join(format!("rgaps-config-{}.toml", std::process::id()));
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();

@@ -28,13 +28,13 @@ struct Host {
     names: Vec<String>,
     endpoints: BTreeMap<Arc<str>, Endpoint>,
     bytes: usize,
-    /// It has announced more than is stored, and that was reported.
+    /// The host has announced more than is stored, and that was reported.
     overflowed: bool,
-    /// Something of it was refused and is not queried again yet.
+    /// An endpoint of the host was refused and is not queried again yet.
     missed: bool,
 }
 
-/// Something that was refused: an endpoint of a host, or a whole host (`None`); and the value of `freed` then.
+/// A refusal: an endpoint of a host, or a whole host (`None`); and the value of `freed` at that time.
 type Missed = (Option<HostId>, u64);
 
 /// The known names and endpoints of other hosts.

@@ -94,7 +94,7 @@ pub enum RingError {
     /// The answer is not one of ours.
     #[error("host {0} sent an answer that cannot be read: {1}")]
     Garbage(HostId, String),
-    /// It refused.
+    /// The other host refused.
     #[error(transparent)]
     Refused(#[from] RingRefusal),
 }

@@ -115,7 +115,7 @@ pub struct Decision {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RosVariables {
     range: Option<(RosRange, String)>,
-    /// As locators.
+    /// ROS_STATIC_PEERS, as locators.
     static_peers: Vec<String>,
     unset: Unset,
 }

@@ -67,7 +67,7 @@ pub enum SpawnError {
     Guest {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner's user id.
         user: u32,
         /// Why it cannot be reached.
         why: String,
@@ -98,7 +98,7 @@ pub enum SpawnError {
     Ended {
         /// The program.
         program: PathBuf,
-        /// Where to look.
+        /// The log file.
         log: PathBuf,
         /// Its last line since we began.
         last: String,
@@ -110,7 +110,7 @@ pub enum SpawnError {
         program: PathBuf,
         /// How long we waited.
         seconds: u64,
-        /// Where to look.
+        /// The log file.
         log: PathBuf,
         /// Its last line since we began.
         last: String,

@@ -232,9 +232,9 @@ pub enum RingRefusal {
     /// A size is beyond all reason.
     #[error("{what} of {bytes} B exceeds {SIZE_MAX} B")]
     Absurd {
-        /// Of what.
+        /// The thing with that size.
         what: String,
-        /// How many.
+        /// Its size in bytes.
         bytes: u64,
     },
     /// The offer or request cannot work. Raised by the host that checks it.

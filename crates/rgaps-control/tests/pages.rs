@@ -1,4 +1,4 @@
-//! What pages and launch files say of the configuration is what the code takes.
+//! The documentation and the launch files agree with the configuration that the code reads.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -19,7 +19,7 @@ fn every_setting_of_the_launch_files_is_accepted() {
     let mut settings = BTreeSet::new();
     for file in fs::read_dir(root().join("launch")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        // Quoted, as key=value or key={an argument's value}. (Arguments of functions have no quotes, options no letter first.)
+        // Settings are quoted: key=value, or key={an argument's value}. (Function arguments have no quotes, and options do not start with a letter.)
         for quoted in text.split(['\'', '"']) {
             let Some((key, value)) = quoted.split_once('=') else { continue };
             let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -39,7 +39,7 @@ fn every_setting_of_the_launch_files_is_accepted() {
     }
 }
 
-/// The keys with what their comments say, in the order of the code.
+/// The keys with the text of their comments, in the order of the code.
 fn documented_keys() -> Vec<(String, String)> {
     let structs = [("config.rs", "Config"), ("limits.rs", "Limits")];
     structs.into_iter().flat_map(|(file, name)| keys_of(file, name)).collect()

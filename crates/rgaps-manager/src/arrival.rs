@@ -223,7 +223,7 @@ impl Arrival {
                 break "told to stop".to_owned();
             }
             if self.state.is_evicted() {
-                break "its memory is needed for others (arrived_bytes_max); what has not come whole comes again"
+                break "other messages need its memory (arrived_bytes_max); incomplete messages are sent again"
                     .to_owned();
             }
             if self.setup.control.has_newcomers() {

@@ -1,4 +1,4 @@
-//! How clients end: by hanging up, by the death of their process, by giving their lock up. What they had is released in shares.
+//! How clients end: they hang up, their process dies, or they release their lock. The manager releases their slots in batches.
 
 use rgaps_control::LockId;
 use rgaps_control::local::LocalError;
@@ -7,7 +7,7 @@ use rgaps_device::DeviceKind;
 use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
-/// Slots of clients that have ended before clients have their turn again.
+/// Slots of ended clients that are released in one turn, before the manager serves clients again.
 const RELEASED_A_TURN: usize = 32;
 
 impl Manager {
@@ -17,7 +17,8 @@ impl Manager {
             tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
         client.hang_up();
-        // Slots stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
+        // Slots stay taken until the process is dead (by its pidfd) or has released its lock: a fork may keep the client alive,
+        // or a driver may still copy.
         if client.is_over() {
             self.remove(id);
         } else {
@@ -25,8 +26,8 @@ impl Manager {
         }
     }
 
-    /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. So does a node that ends
-    /// while its process goes on. The pidfd tells nothing of that. Where nobody has the socket any more, no fork has its streams.
+    /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd
+    /// does not show that. If no process has the socket any more, no forked child has the client's streams.
     pub(crate) fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
         let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));
@@ -35,7 +36,7 @@ impl Manager {
         }
     }
 
-    /// Whether streams of a client may go on when its process ends: one that was forked from it has its GPU.
+    /// Whether streams of a client may go on after its process has ended, since a forked child still has its GPU.
     fn has_streams(&self, id: ClientId) -> bool {
         let has = |client: &Client| !client.slots.is_empty() && client.is_held_open();
         self.memory.backend().kind() == DeviceKind::Cuda && self.clients.by_id.get(&id).is_some_and(has)
@@ -54,7 +55,7 @@ impl Manager {
         client.has_ended = true;
     }
 
-    /// Nothing is to be heard of a client any more.
+    /// Ends a client of which nothing more can arrive.
     fn client_ended(&mut self, id: ClientId) {
         let Some(mut client) = self.clients.by_id.remove(&id) else { return };
         if let Some(lock) = client.lock {
@@ -70,7 +71,7 @@ impl Manager {
         self.departing.extend(std::mem::take(&mut client.slots));
     }
 
-    /// A share of the slots that nobody has any more: a client may have had thousands.
+    /// Releases a batch of the slots of ended clients: a client may have had thousands.
     pub(crate) fn release_departing(&mut self) {
         let share = self.departing.len().min(RELEASED_A_TURN);
         for occupied in self.departing.drain(..share).collect::<Vec<_>>() {
@@ -78,14 +79,14 @@ impl Manager {
         }
     }
 
-    /// A client has left: nobody asks for its lock any more.
+    /// Removes a client, and forgets its lock unless that is still used.
     pub(crate) fn remove(&mut self, id: ClientId) {
         if let Some(lock) = self.clients.by_id.remove(&id).and_then(|client| client.lock) {
             self.forget_lock_unless_used(lock);
         }
     }
 
-    /// Nobody asks for a lock any more, unless there is another connection of the same client, or something is awaited of it.
+    /// Forgets a lock, unless the same client has another connection, or this manager awaits something of it.
     pub(crate) fn forget_lock_unless_used(&mut self, lock: LockId) {
         let is_used = self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.names(lock);
         if !is_used {

@@ -1,5 +1,5 @@
-//! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
-//! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
+//! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no zenoh. A test sets
+//! what the hosts know about each other, and cuts links.
 
 #[cfg(test)]
 mod budgets;
@@ -54,14 +54,14 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The host that subscribes.
+/// The subscribing host.
 struct Subscribing {
     manager: SubscribeManager,
     memory: DeviceMemoryManager,
     config: Arc<Config>,
     events: Receiver<Event>,
     topic: Topic,
-    /// Topics beside it.
+    /// Topics beside the tested one.
     others: HashMap<TopicId, Topic>,
     budgets: Budgets,
     warnings: Vec<String>,
@@ -109,13 +109,13 @@ impl Subscribing {
         matches!(self.topic.inbound.get(&FROM), Some(Inbound::Active(_)))
     }
 
-    /// Answers whoever asks for a ring.
+    /// Answers a ring request.
     fn offer(&mut self, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
         self.read_events();
         self.manager.offer(&mut self.topic, request)
     }
 
-    /// A successor with the same identity: it has the segment, and nothing else.
+    /// Replaces the manager by a successor with the same identity, which has the segment only.
     fn restart(&mut self) {
         let topic = &self.topic;
         let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
@@ -130,12 +130,12 @@ impl Subscribing {
 
 type Alter = Box<dyn Fn(&mut RingOffer) + Send>;
 
-/// The other host as the senders see it.
+/// The subscribing host as the senders see it.
 struct Peer {
     reachable: AtomicBool,
-    /// What happens to its offers on the way.
+    /// Changes its offers on the way.
     alter: Mutex<Option<Alter>>,
-    /// Where its answers come from.
+    /// Where its answers seem to come from.
     seen: Mutex<Seen>,
     host: Mutex<Subscribing>,
 }
@@ -174,12 +174,12 @@ struct Pair {
     pool: Arc<dyn PoolMemory>,
     sequence: u64,
     depth: u32,
-    /// What the publisher keeps for late joiners.
+    /// How many messages the publisher keeps for late joiners.
     history: u32,
 }
 
 impl Pair {
-    /// A publisher on one host, and a subscriber to its last `depth` messages that it will have on the other.
+    /// A publisher on one host, whose future subscriber on the other host wants its last `depth` messages.
     fn new(backend: Arc<dyn Backend>, depth: u32, peer_timeout_ms: u64) -> Self {
         Self::between(backend.clone(), backend, depth, peer_timeout_ms)
     }
@@ -251,7 +251,7 @@ impl Pair {
         Endpoint { key, role: Role::Subscriber, type_name, offers: Vec::new(), requests: vec![qos] }
     }
 
-    /// From now on the publisher keeps its last `history` messages for late joiners.
+    /// Makes the publisher keep its last `history` messages for late joiners.
     fn latch(&mut self, history: u32) {
         self.history = history;
         for publisher in self.topic.publishers.values_mut() {
@@ -260,7 +260,7 @@ impl Pair {
         }
     }
 
-    /// The other host's announcement comes, or goes with its host.
+    /// Announces the subscribing host's endpoint, or withdraws the host.
     fn announce(&mut self, is_there: bool) {
         if is_there {
             self.directory.host_up(TO, "to").unwrap();
@@ -275,7 +275,7 @@ impl Pair {
         }
     }
 
-    /// Whatever length a message has, each of its bytes tells its sequence and place.
+    /// Sends a message of which each byte depends on the sequence and the byte's offset.
     fn send(&mut self, bytes: u64) {
         let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
         self.sequence += 1;
@@ -296,7 +296,7 @@ impl Pair {
         self.topic.outbound.get(&TO).map(|outbound| outbound.control.status()).unwrap_or_default()
     }
 
-    /// The cable is cut: both sides have noticed.
+    /// Cuts the cable, and waits until both sides have noticed.
     fn cut(&mut self) {
         self.peer.reachable.store(false, Ordering::Release);
         if let Some(Inbound::Active(control)) = self.to().topic.inbound.get(&FROM) {
@@ -309,7 +309,7 @@ impl Pair {
         until("the sender's end of the link", || self.status().contains("not connected"));
     }
 
-    /// The sending manager is followed by another, which gives its predecessor's slot up.
+    /// Replaces the sending manager by a successor, which releases its predecessor's slot.
     fn restart_sender(&mut self) {
         for (_, mut outbound) in self.topic.outbound.drain() {
             outbound.stop();
@@ -323,7 +323,7 @@ impl Pair {
         self.peer.reachable.store(true, Ordering::Release);
     }
 
-    /// The bytes of a message are the ones that were sent.
+    /// Checks that the bytes of a message are those that were sent.
     fn check(&self, held: &Held) {
         let pool = self.to().topic.pools.memory(held.pool()).unwrap();
         let MessageInfo { sequence, bytes, .. } = *held.info();
@@ -366,7 +366,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes until that one has come.
+    /// Takes messages until sequence `last`, and returns their sequences.
     fn sequences_to(&mut self, last: u64) -> Vec<u64> {
         let mut taken = Vec::new();
         while taken.last() != Some(&last) {
@@ -389,7 +389,7 @@ fn host() -> Arc<dyn Backend> {
 }
 
 #[test]
-fn what_the_senders_slot_lost_during_a_cut_is_counted_by_the_remote_subscribers() {
+fn messages_that_a_sender_lost_during_a_cut_count_as_lost_for_remote_subscribers() {
     let mut pair = Pair::new(host(), 2, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -400,12 +400,12 @@ fn what_the_senders_slot_lost_during_a_cut_is_counted_by_the_remote_subscribers(
     let late = pair.subscriber();
     pair.mend();
     assert_eq!(subscriber.sequences_to(11), [10, 11]);
-    assert_eq!((subscriber.lost(), late.lost()), (8, 0), "who came after the loss has lost nothing");
+    assert_eq!((subscriber.lost(), late.lost()), (8, 0), "a later subscriber has lost nothing");
 }
 
 #[test]
-fn callers_that_say_nothing_keep_no_sender_waiting() {
-    // Heard one after the other, they would keep it waiting for a minute each.
+fn silent_callers_delay_no_sender() {
+    // Served one after the other, they would delay it by a minute each.
     let mut pair = Pair::new(host(), 20, 60_000);
     let address = pair.to().manager.addresses()[0];
     let _silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -416,7 +416,7 @@ fn callers_that_say_nothing_keep_no_sender_waiting() {
 }
 
 #[test]
-fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
+fn a_host_that_is_briefly_gone_finds_its_sender_and_misses_nothing() {
     let mut pair = Pair::new(host(), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -431,12 +431,12 @@ fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
     pair.announce(true);
     assert_eq!(subscriber.sequences_to(8), [4, 5, 6, 7, 8]);
     assert_eq!(pair.to().resumes, [[(PUBLISHER, 3)]], "the successor knows what its predecessor had");
-    assert_eq!(pair.slot(), slot, "it is the sender that was there before");
+    assert_eq!(pair.slot(), slot, "it is the same sender");
     assert_eq!(subscriber.lost(), 0);
 }
 
 #[test]
-fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
+fn a_sender_keeps_as_many_messages_as_later_remote_subscribers_request() {
     let mut pair = Pair::new(host(), 2, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -472,7 +472,7 @@ fn a_host_that_stays_away_loses_its_sender() {
 }
 
 #[test]
-fn a_host_that_says_that_it_wants_nothing_is_not_waited_for() {
+fn a_sender_does_not_wait_for_a_host_that_says_it_has_no_subscriber() {
     let mut pair = Pair::new(host(), 2, 3_600_000);
     let _subscriber = pair.subscriber();
     pair.to().refuse = Some(RingRefusal::NoSubscribers("pair".to_owned()));
@@ -483,14 +483,14 @@ fn a_host_that_says_that_it_wants_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn what_came_through_a_port_that_is_gone_does_not_come_again() {
+fn messages_that_arrived_through_a_former_port_do_not_arrive_again() {
     let mut pair = Pair::new(host(), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
     (0..3).for_each(|_| pair.send(100));
     assert_eq!(subscriber.sequences_to(3), [1, 2, 3]);
     pair.cut();
-    // Its publisher has left, as far as the receiver knows: the port goes, and others' messages take its place in the table.
+    // For the receiver the publisher has left: the port ends, and other messages reuse its entries of the table.
     {
         let mut to = pair.to();
         let Subscribing { manager, topic, .. } = &mut *to;
@@ -515,7 +515,7 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
 }
 
 #[test]
-fn a_topic_that_its_last_subscriber_left_gets_what_is_kept_again_when_the_next_one_comes_at_once() {
+fn a_subscriber_that_joins_right_after_the_last_one_left_gets_the_history() {
     let mut pair = Pair::new(host(), 20, 60_000);
     pair.latch(5);
     let mut early = pair.subscriber();
@@ -524,7 +524,7 @@ fn a_topic_that_its_last_subscriber_left_gets_what_is_kept_again_when_the_next_o
     assert_eq!(early.sequences_to(8), [1, 2, 3, 4, 5, 6, 7, 8]);
     until("the acknowledgement", || pair.status().contains("8 messages sent"));
     pair.cut();
-    // So quick that the sender never hears that nobody wants the topic.
+    // So quick that the sender never learns that the topic had no subscriber.
     let new = {
         let mut to = pair.to();
         let Subscribing { manager, topic, .. } = &mut *to;
@@ -554,7 +554,7 @@ fn messages_arrive_whole_when_every_copy_is_late_on_both_hosts() {
 }
 
 #[test]
-fn chunks_arrive_while_others_are_copied_and_nothing_is_published_before_its_copies_are_over() {
+fn chunks_arrive_during_copies_and_no_message_is_published_before_its_copies_end() {
     let late = DeferredBackend::default();
     let mut pair = Pair::between(host(), Arc::new(late.clone()), 20, 60_000);
     let mut subscriber = pair.subscriber();
@@ -568,7 +568,7 @@ fn chunks_arrive_while_others_are_copied_and_nothing_is_published_before_its_cop
 }
 
 #[test]
-fn chunks_are_staged_ahead_and_nothing_is_sent_before_its_copy_is_over() {
+fn chunks_are_staged_ahead_and_no_chunk_is_sent_before_its_copy_ends() {
     let late = DeferredBackend::default();
     let mut pair = Pair::between(Arc::new(late.clone()), host(), 20, 60_000);
     let mut subscriber = pair.subscriber();

@@ -1,11 +1,11 @@
-//! A sender: one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and
-//! releases each when the other host has it. `outbox` keeps what is not acknowledged and makes records of it.
+//! A sender sends one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and releases
+//! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records.
 //!
-//! Path 1      On a device whose memory links cannot read, each chunk is copied to staging first; on the host backend it is sent from
-//!             the pool itself (`staging = "always"` takes the other way, for tests).
-//! Deaths      Of the other host: what is not acknowledged stays in the outbox and is sent again after the next hand-shake, less what
-//!             the other host says it has. It is waited for as long as `publish` lets the sender linger; a host that answers that it
-//!             wants nothing ends the sender at once. Of this manager: the slot is given up by its successor.
+//! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
+//!             (`staging = "always"` stages there too, for tests).
+//! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
+//!             it lacks. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
+//!             the topic. This manager: its successor releases the sender's slot.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -37,20 +37,20 @@ use crate::outbox::{Outbox, PostError};
 use crate::publish::SenderControl;
 use crate::verbs::{self, Verbs};
 
-/// Between attempts to reach the other host: from the first to the last.
+/// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How often a waiting sender looks around.
+/// How often a waiting sender checks its control.
 const TICK: Duration = Duration::from_millis(500);
-/// How often it looks for the bytes of messages that a device has not completed yet.
+/// How often it checks whether the device has completed a message.
 const READY_TICK: Duration = Duration::from_micros(200);
-/// Links over rdma that may end without having brought anything before tcp is taken.
+/// Links over rdma that may end, in a row, without an acknowledged message before the sender uses tcp.
 const FRUITLESS_MAX: u32 = 2;
 const RDMA_FAILED: &str = "rdma was tried and brought nothing";
-/// How long a sender waits for a copy to staging before it looks at the link again.
+/// How long a sender waits for a copy to staging before it checks the link again.
 const COPY_TICK: Duration = Duration::from_millis(20);
 
-/// What a sender is made of.
+/// What a sender needs to run.
 #[derive(Debug)]
 pub(crate) struct SenderSetup {
     pub(crate) config: Arc<Config>,
@@ -66,7 +66,7 @@ pub(crate) struct SenderSetup {
     pub(crate) slot_table: SlotTable,
     pub(crate) slot: SubscriberSlot,
     pub(crate) flow_control: bool,
-    /// How many unsent messages a host gets that was made keep-last.
+    /// The depth of a host that was demoted to keep-last.
     pub(crate) history_depth: u32,
     pub(crate) mailbox: Mailbox,
     pub(crate) verbs: Arc<Verbs>,
@@ -79,11 +79,11 @@ pub(crate) struct Sender {
     outbox: Outbox,
     demoted: bool,
     over: Over,
-    /// Links over rdma that ended before they brought anything, in a row.
+    /// Links over rdma, in a row, without an acknowledged message.
     fruitless: u32,
 }
 
-/// What a link goes over, and why it is nothing better.
+/// The transport of a link, and why it is not a better one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Over {
     route: Route,
@@ -91,12 +91,12 @@ struct Over {
     text: String,
 }
 
-/// Why a connection has ended, or there is none.
+/// Why a connection ended, or could not be made.
 #[derive(Debug)]
 enum Ending {
     /// The other host says that it does not want the topic.
     Unwanted(String),
-    /// Anything that may be better at the next attempt.
+    /// Anything that the next attempt may overcome.
     Broken(String),
 }
 
@@ -113,9 +113,9 @@ impl<E: std::fmt::Display> From<E> for Ending {
     }
 }
 
-/// How another host is asked for a ring: over the network, or in a test by a call.
+/// Requests rings of other hosts: over the network, or in tests by a call.
 pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
-    /// Waits for the answer, and says where it came from.
+    /// Waits for the answer. Returns it, and where its sender was seen.
     fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError>;
 }
 
@@ -174,7 +174,7 @@ impl Sender {
         self.setup.control.set_status(format!("to {}: {state}", self.setup.host_name));
     }
 
-    /// Shakes hands and connects. What the other host has already leaves the outbox.
+    /// Does the hand-shake and connects. Messages that the other host already has leave the outbox.
     fn connect(&mut self) -> Result<Box<dyn LinkSender>, Ending> {
         let timeout = Duration::from_millis(self.setup.config.peer_timeout_ms);
         let (endpoint, message_bytes_max) = self.setup.control.endpoint();
@@ -215,14 +215,14 @@ impl Sender {
         self.take_history_again(&has);
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
-        // Staging is this host's memory: the other one's chunks may be shorter, and never make it larger.
+        // Staging is this host's memory: the other host may shorten the chunks but never enlarge them.
         let chunk_bytes = geometry.chunk_bytes().min(link_chunk_bytes(&self.setup.config));
         let staged = (!direct).then_some((&self.setup.backend, chunk_bytes));
         self.outbox.connected(&has, staged)?;
         Ok(link)
     }
 
-    /// How far the publishers of this host have come, so that the other host can tell what it had from somebody else.
+    /// The newest sequence of each publisher of this host. The other host recognises forged sequences by it.
     fn published(&self) -> Vec<(u64, u64)> {
         let segment = self.setup.slot_table.segment();
         let active = self.setup.slot_table.active_publishers().filter_map(|slot| segment.publisher(slot.index));
@@ -241,7 +241,7 @@ impl Sender {
         published.into_iter().collect()
     }
 
-    /// Leaves of an offer's addresses those that it may have this host connect to.
+    /// Removes the addresses of an offer that this host may not connect to.
     fn keep_permitted(&self, offer: &mut RingOffer, seen: Seen) -> Result<(), Ending> {
         let allowed = self.setup.config.data_networks.iter().filter_map(|network| network.parse().ok()).collect();
         let reach = Reach { seen, own: addresses::own(), direct: addresses::direct(), allowed };
@@ -251,15 +251,15 @@ impl Sender {
             return Ok(());
         }
         let at: Vec<String> = reach.seen.at.iter().map(ToString::to_string).collect();
-        let at = if at.is_empty() { "no address of its own".to_owned() } else { at.join(", ") };
+        let at = if at.is_empty() { "no address".to_owned() } else { at.join(", ") };
         Err(Ending::Broken(format!(
-            "it offers {}, and is seen at {at}; list the network of its data address in data_networks to connect there",
+            "the other host offers {} and is seen at {at}; to connect to these addresses, list their network in data_networks",
             offered.join(", ")
         )))
     }
 
-    /// A host that has made the topic anew (its last subscriber left, and one came) has nothing of what it acknowledged: what is kept for
-    /// late joiners goes there again.
+    /// Resends the history to a host that has recreated the topic, since its last subscriber left and a new one joined: it no longer has the messages
+    /// that it acknowledged.
     fn take_history_again(&mut self, has: &HashMap<u64, u64>) {
         if self.setup.control.kept_depth() == 0 {
             return;
@@ -273,17 +273,17 @@ impl Sender {
         }
     }
 
-    /// Ends of queue pairs for a request, unless rdma has just brought nothing.
+    /// Ends of queue pairs for a request. None if the last rdma links were fruitless.
     fn rdma_ends(&mut self) -> Result<Vec<SenderEnd>, String> {
         if self.fruitless >= FRUITLESS_MAX && !self.setup.verbs.is_required() {
-            // The connection after this one tries it again.
+            // The connection after this one tries rdma again.
             self.fruitless = 0;
             return Err(RDMA_FAILED.to_owned());
         }
         self.setup.verbs.sender_ends(self.setup.host, self.setup.flow_control)
     }
 
-    /// Joins the ring that is offered, over what it is offered for.
+    /// Connects to the offered ring, over the offered transport.
     fn join(
         &mut self,
         offer: &RingOffer,
@@ -306,7 +306,7 @@ impl Sender {
         };
         let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
         if to >= ends.len() {
-            return Err(format!("the other host has joined end {to} of {}", ends.len()));
+            return Err(format!("the other host has connected to end {to}, but there are only {}", ends.len()));
         }
         let end = ends.swap_remove(to);
         drop(ends);
@@ -335,7 +335,7 @@ impl Sender {
                 Ok(true) => progressed = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
-                    // A device rings nobody when a message is complete.
+                    // A device wakes no thread when a message is complete.
                     let tick = if self.reader.awaits_bytes() { READY_TICK } else { TICK };
                     if let Err(error) = link.wait(tick, &[self.setup.control.event().as_fd()]) {
                         return error.into();
@@ -359,9 +359,9 @@ impl Sender {
         Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
     }
 
-    /// One round: acknowledgements in, new messages taken, as much posted as there is room for. False if nothing moved.
+    /// One round: takes acknowledgements and new messages, and posts as much as there is room for. False if there was nothing to do.
     fn turn(&mut self, link: &mut dyn LinkSender) -> Result<bool, PostError> {
-        // Drained before the look at the segment: what is published after it signals again.
+        // Drain before looking at the segment: a message that is published later signals again.
         let _ = self.setup.control.event().drain();
         let reusable = link.progress()?.reusable;
         let acknowledged = self.outbox.acknowledge(link);
@@ -380,15 +380,15 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            // It releases messages in their order, and holds no more than the outbox has room for: a slot that is lost is found out by `publish`.
+            // The sender releases messages in order and holds no more than the outbox, so an error means a lost slot, which `publish` notices.
             let Ok(Some(held)) = self.reader.take() else { break };
             took = true;
-            // What came from another host is not ours to pass on.
+            // Messages of other hosts are not forwarded.
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
             if self.pack(held).is_none() {
-                tracing::error!("a message names bytes outside its pool, or that have no memory here; it is dropped");
+                tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
             }
         }
         took
@@ -415,7 +415,7 @@ impl Sender {
         Some(())
     }
 
-    /// A keep-all slot that nobody empties would stop the publishers of this host for good.
+    /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
     fn demote_if_stalled(&mut self, since: Instant) {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
         if !self.setup.control.is_keep_all() || self.demoted || since.elapsed() < patience {
@@ -424,11 +424,11 @@ impl Sender {
         self.demoted = true;
         let slot = self.setup.slot;
         if !self.setup.slot_table.demote(slot, self.setup.history_depth.max(1)) {
-            // An arrival that it stalled was quicker, and has said so.
+            // An arrival that the slot stalled has demoted and reported it first.
             return;
         }
         let text = format!(
-            "{}: host {} has taken nothing for {} ms; until it does, it gets the last {} messages only",
+            "{}: host {} has taken no message for {} ms; until it does, it gets only the last {} messages",
             self.setup.key,
             self.setup.host_name,
             since.elapsed().as_millis(),
@@ -444,7 +444,7 @@ impl Sender {
     }
 }
 
-/// What a link over tcp is called, on both sides.
+/// The name of a tcp link in the status of both hosts.
 pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
     match integrity {
         Integrity::Crc32c => format!("tcp ({no_rdma})"),
@@ -459,7 +459,7 @@ pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
     }
 }
 
-/// Bytes of a chunk beside its record's header.
+/// Payload bytes of a chunk, without its record's header.
 pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
     u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
 }
@@ -477,7 +477,7 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Strin
     RingGeometry::new(options).map_err(|error| error.to_string())
 }
 
-/// Fuzz entry: any bytes as the answer to a ring request. Of what passes its check a link can be made, and all of it can be shown.
+/// Fuzz entry: any bytes as the answer to a ring request. An offer that passes its check makes a link, and is safe to show.
 pub fn fuzz_answer(data: &[u8]) {
     let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return };
     let text = serde_json::to_vec(&answer).unwrap_or_default();

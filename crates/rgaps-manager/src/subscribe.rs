@@ -1,7 +1,7 @@
-//! The subscribe manager: offers rings to hosts that publish what this host wants, and runs an arrival for each.
+//! The subscribe manager offers rings to hosts that publish what this host subscribes to, and runs an arrival for each.
 //!
-//! A ring is offered with a token; whoever connects and knows it gets the ring. One ring and one worker a topic and host: a host that
-//! asks again has lost its connection, so the old arrival is told to end, and its port is used again.
+//! An offer has a token; the connection that presents it gets the ring. There is one ring and one worker per topic and host. A host that requests a
+//! ring again has lost its connection, so the old arrival is told to end, and the new one uses its port.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,19 +33,19 @@ use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::topics::Topic;
 use crate::verbs::{self, Verbs};
 
-/// How long an offer is good for.
+/// How long an offer is valid.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
-/// An empty ring gives its pages back after so long.
+/// How long a ring is empty before it returns its pages.
 const RING_IDLE: Duration = Duration::from_secs(2);
-/// Hosts that are remembered without a port, of each topic; the one that was silent longest is forgotten first.
+/// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
 const DEPARTED_MAX: usize = 64;
 
-/// Of one topic and host.
+/// The receiving side of one topic and host.
 #[derive(Debug)]
 pub(crate) enum Inbound {
-    /// Nobody is connected; the port waits for the next connection.
+    /// Not connected; the port waits for the next connection.
     Idle(Box<ArrivalState>),
-    /// An offer is out, or its worker runs.
+    /// A ring is offered, or its worker runs.
     Active(Arc<ArrivalControl>),
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct ArrivalControl {
     counts: [AtomicU64; 5],
     token: LinkToken,
     slot: PublisherSlot,
-    /// It goes with the worker.
+    /// Returned when the worker ends.
     _place: LinkPermit,
-    /// Subscribers that have come meanwhile, and whether there is one.
+    /// Subscribers that have joined meanwhile, and whether there is one.
     newcomers: Mutex<Vec<Newcomer>>,
     has_newcomers: AtomicBool,
 }
 
-/// A subscriber, as an arrival's port is told of it.
+/// What an arrival's port needs to know about a subscriber.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
     pub(crate) pages: Arc<SubscriberPages>,
@@ -73,12 +73,12 @@ pub(crate) struct Newcomer {
 }
 
 impl ArrivalControl {
-    /// Whether `take_newcomers` has something; no lock.
+    /// Whether `take_newcomers` would return something. Takes no lock.
     pub(crate) fn has_newcomers(&self) -> bool {
         self.has_newcomers.swap(false, Ordering::AcqRel)
     }
 
-    /// What was handed over by `Inbound::add_subscriber` since the last call.
+    /// The subscribers that `Inbound::add_subscriber` has added since the last call.
     pub(crate) fn take_newcomers(&self) -> Vec<Newcomer> {
         std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -110,7 +110,7 @@ impl ArrivalControl {
     }
 }
 
-/// An offer that nobody has taken up yet.
+/// An offer that is not taken up yet.
 struct Offered {
     setup: ArrivalSetup,
     state: Box<ArrivalState>,
@@ -118,15 +118,15 @@ struct Offered {
     until: Instant,
 }
 
-/// How the bytes will come.
+/// The transport of an offer.
 enum Offer {
     /// On the data connection.
     Tcp(RingSetup),
-    /// By verbs, with the data connection as liveness socket.
+    /// RDMA, with the data connection as liveness socket.
     Rdma(Box<ReceiverEnd>, TcpOptions),
 }
 
-/// A ring, its memory as the device knows it, and what is said of RDMA: the end to be joined, or why there is none.
+/// A ring, its memory as the device knows it, and its RDMA end, or why there is none.
 struct MadeRing {
     offer: Offer,
     buffer: Arc<HostBuffer>,
@@ -144,7 +144,7 @@ impl Offer {
 
 type Offers = Arc<Mutex<HashMap<LinkToken, Offered>>>;
 
-/// Makes rings and lets senders in.
+/// Makes rings and connects senders to them.
 pub(crate) struct SubscribeManager {
     config: Arc<Config>,
     memory: DeviceMemoryManager,
@@ -180,19 +180,19 @@ impl SubscribeManager {
                 .name("rgaps-accept".to_owned())
                 .spawn(move || callers.accept(&listener, &stopped, move |incoming| let_in(incoming, &waiting)));
             if let Err(error) = spawned {
-                tracing::error!(%error, "no thread for data connections");
+                tracing::error!(%error, "a thread for data connections could not be started");
             }
         }
         Ok(Self { config, memory, mailbox, verbs, budgets, offers, addresses, stop })
     }
 
-    /// Where data connections are taken.
+    /// The addresses that data connections are accepted on.
     #[cfg(test)]
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Answers a host that publishes a topic.
+    /// Answers a ring request of a host that publishes a topic.
     pub(crate) fn offer(&self, topic: &mut Topic, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
         request.check()?;
         let Some(subscribers) = topic.subscriber_endpoint() else {
@@ -204,7 +204,9 @@ impl SubscribeManager {
                 control.stop();
                 self.withdraw(control.token);
                 topic.inbound.insert(request.host, Inbound::Active(control));
-                return Err(RingRefusal::Failed("its last connection is still ending; ask again".to_owned()));
+                return Err(RingRefusal::Failed(
+                    "its last connection is still ending; this resolves itself".to_owned(),
+                ));
             }
             Some(Inbound::Idle(state)) if state.message_bytes_max >= request.message_bytes_max => state,
             Some(Inbound::Idle(state)) => {
@@ -217,13 +219,13 @@ impl SubscribeManager {
         if forgotten > 0 {
             tracing::warn!(
                 topic = %topic.key, host = request.host_name, publishers = forgotten,
-                "messages came under the names of publishers that had not published them; what they said of the count is forgotten"
+                "an impostor sent messages under the names of publishers that had not published them; their sequence numbers are forgotten"
             );
         }
         self.make_offer(topic, request, state)
     }
 
-    /// Ends what a host that no longer publishes, or that nobody listens to, has here.
+    /// Ends the receiving side of a host that no longer publishes, or that has no subscriber here.
     pub(crate) fn end(&self, topic: &mut Topic, host: HostId) {
         match topic.inbound.get(&host) {
             Some(Inbound::Active(control)) => {
@@ -239,7 +241,7 @@ impl SubscribeManager {
         }
     }
 
-    /// The memory of a port is needed for others: it goes, at once if nobody is connected.
+    /// Evicts a port, since others need its memory: at once if it is not connected.
     pub(crate) fn evict(&self, topic: &mut Topic, host: HostId) {
         match topic.inbound.get(&host) {
             Some(Inbound::Active(control)) => self.withdraw(control.token),
@@ -248,27 +250,27 @@ impl SubscribeManager {
         }
     }
 
-    /// An arrival has ended, or its offer was not taken up: its port waits for the next connection.
+    /// Takes back the port of an arrival that has ended, or of an offer that was not taken up, for the next connection.
     pub(crate) fn ended(topic: &mut Topic, host: HostId, state: Box<ArrivalState>) {
         if state.is_evicted() {
             topic.inbound.remove(&host);
             return depart(topic, host, *state);
         }
         let before = topic.inbound.insert(host, Inbound::Idle(state));
-        // What the arrival did not live to take.
+        // Subscribers that the arrival had not taken when it ended.
         if let (Some(Inbound::Active(control)), Some(idle)) = (before, topic.inbound.get_mut(&host)) {
             control.take_newcomers().into_iter().for_each(|newcomer| idle.add_subscriber(newcomer));
         }
     }
 
-    /// Offers that nobody took up in time give their ports back.
+    /// Withdraws offers that were not taken up in time.
     pub(crate) fn expire(&self) {
         let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
         let late: Vec<LinkToken> =
             offers.iter().filter(|(_, offered)| offered.until < Instant::now()).map(|(token, _)| *token).collect();
         for token in late {
             if let Some(offered) = offers.remove(&token) {
-                self.give_up(offered, "nobody connected");
+                self.give_up(offered, "the other host did not connect in time");
             }
         }
     }
@@ -294,19 +296,19 @@ impl SubscribeManager {
             let over = limits.over(Budget::ArrivalPool);
             tracing::warn!(
                 topic = %topic.key, host = request.host_name,
-                "a pool of {wanted} B is asked for what arrives, and has {bytes} B ({over}); larger messages do not pass"
+                "arriving messages need a pool of {wanted} B, and get {bytes} B ({over}); larger messages are dropped"
             );
         }
         let wanted = request.endpoint.offers.iter().map(|offer| messages_wanted(self.config.message_count, offer));
         let messages = wanted.max().unwrap_or(self.config.message_count);
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
-        // What another port, or a manager before us, has had from that host: before the entries that tell it are given to this one.
+        // Read what an earlier port or manager has received from that host, before this port reuses the entries that say so.
         let told = told(topic, request);
         let slot = self.admit(topic, &spec)?;
         let pool = match self.memory.create(&topic.pools, slot, bytes) {
-            // A publisher's pool may be larger than this host's memory, and its messages small.
+            // A publisher's pool may be larger than this host's memory, although its messages are small.
             Err(error @ DeviceError::TooLarge { .. }) if bytes > self.config.arrival_pool_bytes => {
-                tracing::warn!(topic = %topic.key, %error, "the pool has arrival_pool_bytes instead; larger messages do not pass");
+                tracing::warn!(topic = %topic.key, %error, "the pool has arrival_pool_bytes instead; larger messages are dropped");
                 self.memory.create(&topic.pools, slot, self.config.arrival_pool_bytes)
             }
             made => made,
@@ -335,8 +337,7 @@ impl SubscribeManager {
         }
     }
 
-    /// A slot for a port, of those that other hosts may have. Where they have them all, the port makes way that nobody is connected to and that
-    /// was silent longest.
+    /// A publisher slot for a port, among those that other hosts may have. If all are taken, the longest silent port without a connection is ended.
     fn admit(&self, topic: &mut Topic, spec: &PublisherSpec) -> Result<PublisherSlot, RingRefusal> {
         let limits = &self.budgets.limits;
         let most = limits.count(Budget::RemotePublishers);
@@ -357,7 +358,7 @@ impl SubscribeManager {
                 None => {
                     let over = limits.over(Budget::RemotePublishers);
                     if self.budgets.refusals.count(Budget::RemotePublishers) {
-                        tracing::warn!(topic = %topic.key, "no more hosts may publish here ({over}); rgaps doctor counts what is refused");
+                        tracing::warn!(topic = %topic.key, "no more hosts may publish here ({over}); rgaps doctor counts the refused ones");
                     }
                     return Err(RingRefusal::NoRoom(over));
                 }
@@ -433,7 +434,7 @@ impl SubscribeManager {
         })
     }
 
-    /// A ring: one memory, registered with the device, mapped by the link; over rdma where that can be.
+    /// Makes a ring: one memory, registered with the device and mapped by the link; over rdma if possible.
     fn ring(&self, request: &RingRequest) -> Result<MadeRing, String> {
         let bytes = self.config.ring_bytes;
         let spec = BufferSpec { name: "rgaps-ring".to_owned(), bytes };
@@ -450,12 +451,12 @@ impl SubscribeManager {
             Err(why) => why,
         };
         let geometry = self.geometry(request, RingOptions::default().alignment)?;
-        // Memory that a device has registered keeps its pages; other memory gives them back while the topic is idle.
+        // Memory that a device has registered keeps its pages; other memory returns them while the topic is idle.
         let options = TcpOptions { give_back_after: (!buffer.is_registered()).then_some(RING_IDLE), ..options };
         Ok(MadeRing { offer: Offer::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
     }
 
-    /// Our end of a queue pair, joined to one of those in the request; or why not.
+    /// Our end of a queue pair, connected to one of those in the request. The error says why there is none.
     fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
         let with = self.verbs.choose(request)?;
         let alignment = self.verbs.alignment(request.host, &with, memory.bytes())?;
@@ -465,7 +466,7 @@ impl SubscribeManager {
         Ok((end, ring))
     }
 
-    /// Sums, if either host wants them.
+    /// Checksums, if either host wants them.
     fn integrity(&self, request: &RingRequest) -> Integrity {
         self.config.integrity().stricter(request.integrity)
     }
@@ -486,12 +487,12 @@ impl SubscribeManager {
     }
 }
 
-/// How far the publishers of a host that asks have come.
+/// The newest sequence of each of the requesting host's publishers.
 fn published(request: &RingRequest) -> HashMap<u64, u64> {
     request.published.iter().copied().collect()
 }
 
-/// What the segment has of their messages.
+/// What the segment says about their messages.
 fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
     let published = published(request);
     last_received_within(&topic.segment, request.host.0, |publisher| {
@@ -499,7 +500,7 @@ fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
     })
 }
 
-/// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.
+/// Notes what has arrived through a port that ends, so that no message arrives twice after a network cut.
 fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
     topic.drain(state.slot());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
@@ -515,7 +516,7 @@ impl Drop for SubscribeManager {
     }
 }
 
-/// Joins a caller to the ring whose token it knows.
+/// Connects a caller to the ring whose token it presents.
 fn let_in(incoming: Incoming, offers: &Offers) {
     let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
     let Some(Offered { setup, state, ring, .. }) = offered else {
@@ -550,13 +551,13 @@ impl Inbound {
         }
     }
 
-    /// Tells its port of a subscriber.
+    /// Adds a subscriber to its port.
     pub(crate) fn add_subscriber(&mut self, newcomer: Newcomer) {
         match self {
             Self::Idle(state) => state.port.add_subscriber(newcomer.pages, newcomer.event),
             Self::Active(control) => {
                 let mut newcomers = control.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
-                // One a slot, however often it is given anew before the worker takes it.
+                // One per slot, even if the slot is taken anew before the worker looks.
                 newcomers.retain(|known| known.pages.slot() != newcomer.pages.slot());
                 newcomers.push(newcomer);
                 drop(newcomers);
@@ -565,7 +566,7 @@ impl Inbound {
         }
     }
 
-    /// The slot that its port has.
+    /// The publisher slot of its port.
     pub(crate) fn slot(&self) -> Option<PublisherSlot> {
         match self {
             Self::Idle(state) => Some(state.slot()),

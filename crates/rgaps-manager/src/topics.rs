@@ -1,4 +1,4 @@
-//! Topics of this host: a segment each, and who has which slot.
+//! The topics of this host: each has a segment, a slot table, and the links with other hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -45,17 +45,17 @@ pub(crate) struct Topic {
     pub(crate) pools: Pools,
     pub(crate) publishers: HashMap<PublisherSlot, LocalPublisher>,
     pub(crate) subscribers: HashMap<SubscriberSlot, LocalSubscriber>,
-    /// Senders to hosts that want it.
+    /// Senders, by subscribing host.
     pub(crate) outbound: HashMap<HostId, Outbound>,
-    /// Hosts that want it and have no sender, with what people are told of that.
+    /// Subscribing hosts without a sender, with the reason for people.
     pub(crate) without_sender: BTreeMap<HostId, String>,
-    /// Arrivals from hosts that publish it.
+    /// Arrivals, by publishing host.
     pub(crate) inbound: HashMap<HostId, Inbound>,
-    /// What came from hosts whose port is gone.
+    /// What has arrived from hosts whose port is gone.
     pub(crate) departed: HashMap<HostId, Received>,
     /// What is announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
-    /// The note that a successor would find.
+    /// The note for a successor.
     pub(crate) noted: Option<TopicNote>,
     /// Mismatches that were reported already.
     pub(crate) reported: BTreeSet<String>,
@@ -90,7 +90,7 @@ impl Topics {
         self.by_key.get(key).copied()
     }
 
-    /// Topics behind `after`, in the order of their names.
+    /// Topics after `after`, in the order of their names.
     pub(crate) fn after(&self, after: Option<&TopicKey>) -> impl Iterator<Item = &Topic> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let ids = self.by_key.range::<TopicKey, _>((from, Bound::Unbounded)).map(|(_, id)| id);
@@ -139,7 +139,7 @@ impl Topic {
         }
     }
 
-    /// What this host publishes of it, for other hosts.
+    /// This host's publishers, as announced to other hosts.
     pub(crate) fn publisher_endpoint(&self) -> Option<Endpoint> {
         let mut offers: Vec<PublisherQos> = Vec::new();
         for publisher in self.publishers.values() {
@@ -150,7 +150,7 @@ impl Topic {
         (!offers.is_empty()).then(|| self.endpoint(Role::Publisher, offers, Vec::new()))
     }
 
-    /// What this host subscribes to of it, for other hosts.
+    /// This host's subscribers, as announced to other hosts.
     pub(crate) fn subscriber_endpoint(&self) -> Option<Endpoint> {
         let mut requests: Vec<SubscriberQos> = Vec::new();
         for subscriber in self.subscribers.values() {
@@ -161,7 +161,7 @@ impl Topic {
         (!requests.is_empty()).then(|| self.endpoint(Role::Subscriber, Vec::new(), requests))
     }
 
-    /// Whether a slot is this manager's own: that of an arrival or of a sender.
+    /// Whether this manager itself occupies a slot, for an arrival or a sender.
     pub(crate) fn is_own(&self, slot: EndpointSlot) -> bool {
         match slot {
             EndpointSlot::Publisher(slot) => self.inbound.values().any(|inbound| inbound.slot() == Some(slot)),
@@ -169,7 +169,7 @@ impl Topic {
         }
     }
 
-    /// Whether nobody of this host is in it any more and nothing of it is left to release.
+    /// Whether it has no publisher and no subscriber of this host any more, and nothing is left to release.
     pub(crate) fn is_over(&self) -> bool {
         self.publishers.is_empty()
             && self.subscribers.is_empty()
@@ -178,7 +178,7 @@ impl Topic {
             && self.slot_table.draining().next().is_none()
     }
 
-    /// Bytes of the largest message that its publishers can have.
+    /// Bytes of the largest message that its publishers can send.
     pub(crate) fn message_bytes_max(&self) -> u64 {
         self.publishers.values().map(|publisher| publisher.pool_bytes).max().unwrap_or(0)
     }
@@ -188,14 +188,14 @@ impl Topic {
         self.slot_table.resident_bytes() + self.pools.resident_bytes()
     }
 
-    /// The event descriptor of a subscriber that has one: of this host, or the sender to another.
+    /// The event descriptor of a subscriber, if it has one: a client's subscriber or a sender.
     pub(crate) fn event_of(&self, slot: SubscriberSlot) -> Option<&EventFd> {
         let local = self.subscribers.get(&slot).and_then(|subscriber| subscriber.event.as_ref());
         let outbound = || self.outbound.values().find(|outbound| outbound.slot == slot);
         local.or_else(|| outbound().map(|outbound| outbound.control.event()))
     }
 
-    /// Finishes what draining publishers left; their pools go with their last message.
+    /// Reclaims the messages of draining publishers, and frees each pool with its last message.
     pub(crate) fn reclaim(&self) {
         let draining: Vec<PublisherSlot> = self.slot_table.draining().collect();
         for slot in draining {
@@ -205,7 +205,7 @@ impl Topic {
         }
     }
 
-    /// A publisher left or died, or an arrival ended for good.
+    /// Drains a publisher that left or died, or an arrival that ended for good.
     pub(crate) fn drain(&self, slot: PublisherSlot) {
         self.slot_table.drain_publisher(slot);
         if self.slot_table.reclaim(slot) == 0 {
@@ -214,7 +214,7 @@ impl Topic {
     }
 
     fn endpoint(&self, role: Role, mut offers: Vec<PublisherQos>, mut requests: Vec<SubscriberQos>) -> Endpoint {
-        // One order, so that the same set is the same announcement.
+        // Sorted, so that equal sets give equal announcements.
         offers.sort_by_key(|offer| format!("{offer:?}"));
         requests.sort_by_key(|request| format!("{request:?}"));
         Endpoint { key: self.key.clone(), role, type_name: self.type_name.clone(), offers, requests }

@@ -1,14 +1,14 @@
-//! Verbs of this host: which ports could carry a link to another host, and one protection domain for each of those.
+//! RDMA verbs on this host: which ports could carry a link to another host, with one protection domain for each.
 //!
 //! ```text
 //!   publishing host                                  subscribing host
-//!   an end of a queue pair for each usable port ──request──▶ the first pair of ports with a route between them:
-//!   joins the one that was chosen ◀──────────────offer────── its own end, joined, and the ring's address and key
-//!   connects the data connection, which is the link's liveness socket
+//!   an end of a queue pair for each usable port ──request──▶ chooses the first pair of ports with a route between them
+//!   connects the chosen end ◀────────────────────offer────── its own end, connected, and the ring's address and key
+//!   opens the data connection, which is the link's liveness socket
 //! ```
 //!
-//! `auto` takes RDMA where that works and says why where it does not; `rdma` refuses to go on without; `tcp` does not look. A link that
-//! fails before it has brought anything is tried over tcp the next time: a firewall may drop what the routing table lets pass.
+//! `auto` uses RDMA if it works, and says why if it does not. `rdma` never falls back to tcp. `tcp` does not look for devices. If links end without
+//! an acknowledged message, the sender uses tcp for the next one: a firewall may drop what the routing table permits.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -22,10 +22,10 @@ use rgaps_link::rdma::{
 };
 use rgaps_link::{FlowControl, RingGeometry, RingMemory};
 
-/// The most receives that are posted for a ring, and so the most records in it.
+/// Receives posted for a ring, at most, and so the records in it, at most.
 const RECEIVES: u64 = 4096;
 
-/// What the two managers of a host know of its devices.
+/// What the publish and the subscribe manager know about the host's devices.
 #[derive(Debug)]
 pub(crate) struct Verbs {
     transport: String,
@@ -35,12 +35,12 @@ pub(crate) struct Verbs {
     domains: Mutex<HashMap<(HostId, String), Weak<Domain>>>,
 }
 
-/// Two ports with a route between them: ours, and which of the peer's ends.
+/// Two ports with a route between them: ours, and one of the peer's ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Match {
     candidate: Candidate,
     end: RdmaEnd,
-    /// Its place in the request.
+    /// The index of the peer's end in the request.
     pub(crate) to: u32,
 }
 
@@ -62,7 +62,7 @@ impl Verbs {
         self.options
     }
 
-    /// Whether a link over anything else is no use.
+    /// Whether links must use RDMA.
     pub(crate) fn is_required(&self) -> bool {
         self.transport == "rdma"
     }
@@ -99,7 +99,7 @@ impl Verbs {
         Ok(all)
     }
 
-    /// One domain for each peer and device, as long as a link uses it.
+    /// The protection domain for a peer and device, shared while a link uses it.
     fn domain(&self, peer: HostId, device: &str) -> Result<Arc<Domain>, VerbsError> {
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
         domains.retain(|_, domain| domain.strong_count() > 0);
@@ -111,7 +111,7 @@ impl Verbs {
         Ok(domain)
     }
 
-    /// For a request: an end for each way in which this host could be reached.
+    /// The ends for a request: one for each port by which this host could be reached.
     pub(crate) fn sender_ends(&self, peer: HostId, flow_control: bool) -> Result<Vec<SenderEnd>, String> {
         let mut ends = Vec::new();
         let mut why = String::new();
@@ -125,7 +125,7 @@ impl Verbs {
         if ends.is_empty() { Err(why) } else { Ok(ends) }
     }
 
-    /// For an offer: a port of ours from which one of the peer's can be reached.
+    /// The match for an offer: a port of ours with a route to one of the peer's ends.
     pub(crate) fn choose(&self, request: &RingRequest) -> Result<Match, String> {
         let candidates = self.candidates(request.flow_control)?;
         if request.rdma.is_empty() {
@@ -142,7 +142,7 @@ impl Verbs {
         Err(format!("no route from {} to {}", ours.join(", "), theirs.join(", ")))
     }
 
-    /// The alignment with which a ring has no more records than receives can be posted.
+    /// The alignment with which a ring holds no more records than receives can be posted.
     pub(crate) fn alignment(&self, peer: HostId, with: &Match, ring_bytes: u64) -> Result<u32, String> {
         let domain = self.domain(peer, &with.candidate.device).map_err(|error| error.to_string())?;
         let receives = domain.receives_max().map_err(|error| error.to_string())?.clamp(1, RECEIVES);
@@ -150,7 +150,7 @@ impl Verbs {
         u32::try_from(alignment).map_err(|_| format!("a ring of {ring_bytes} B for {receives} receives"))
     }
 
-    /// Our end, joined to the peer's, with the ring registered.
+    /// Our end, connected to the peer's, with the ring registered.
     pub(crate) fn receiver_end(
         &self,
         peer: HostId,
@@ -170,7 +170,7 @@ fn link_layer(end: &RdmaEnd) -> LinkLayer {
     if end.infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
 }
 
-/// For the hand-shake.
+/// Converts an end for the hand-shake.
 pub(crate) fn to_wire(address: &Address, memory: RemoteMemory) -> RdmaEnd {
     RdmaEnd {
         infiniband: address.link_layer == LinkLayer::InfiniBand,
@@ -185,7 +185,7 @@ pub(crate) fn to_wire(address: &Address, memory: RemoteMemory) -> RdmaEnd {
     }
 }
 
-/// From the hand-shake, which has checked it.
+/// Converts an end from the hand-shake, which has checked it.
 pub(crate) fn from_wire(end: &RdmaEnd) -> (Address, RemoteMemory) {
     let address = Address {
         link_layer: link_layer(end),

@@ -1,4 +1,4 @@
-//! A manager listens where its settings say and nowhere else: settings, and what the kernel lists of the manager's process.
+//! A manager listens where its settings say and nowhere else: for each setting, the sockets that the kernel lists for the manager's process.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
@@ -16,7 +16,7 @@ type Case = (&'static str, &'static [&'static str], &'static [(&'static str, &'s
 
 const RANGE: &str = "ROS_AUTOMATIC_DISCOVERY_RANGE";
 
-/// The host's address is 10.77.0.1, that of the peer 10.77.0.2.
+/// The host's address is 10.77.0.1, the peer's is 10.77.0.2.
 const CASES: &[Case] = &[
     ("nothing", &[], &[]),
     ("`network = \"local\"`", &[], &[("RGAPS_NETWORK", "local")]),
@@ -78,13 +78,13 @@ fn a_manager_listens_where_its_settings_say_and_nowhere_else() {
     assert!(page.contains(&format!("\n{table}\n")), "docs/configuration.md should have this instead:\n{table}\n");
 }
 
-/// Starts a manager on the host with this and nothing else, and asks the kernel.
+/// Starts a manager on the host with these settings only, and asks the kernel for its sockets.
 fn sockets_of(host: &Host, flags: &[&str], variables: &[(&str, &str)]) -> BTreeMap<String, u32> {
     let dir = RuntimeDir::new("sockets").unwrap();
     let mut command = host.command(env!("CARGO_BIN_EXE_rgapsd"));
     forget_settings(&mut command);
     command.args(flags).env("RGAPS_CONFIG", "/dev/null").env("RGAPS_DEVICE", "host").envs(variables.iter().copied());
-    // Its sockets are made before it takes clients.
+    // A manager makes its sockets before it accepts clients.
     let manager = manager::start(&dir, command).unwrap();
     listening(manager.id())
 }
@@ -97,7 +97,7 @@ fn forget_settings(command: &mut Command) {
     }
 }
 
-/// Sockets by which the process can be reached, as `ss -ltnu` shows them, with * for ports; and how many there are of each.
+/// Sockets by which the process can be reached, as `ss -ltnu` shows them, with * for ports, and the number of each.
 fn listening(process: u32) -> BTreeMap<String, u32> {
     let own: BTreeSet<String> = fs::read_dir(format!("/proc/{process}/fd"))
         .unwrap()
@@ -110,7 +110,7 @@ fn listening(process: u32) -> BTreeMap<String, u32> {
         for line in table.lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let (address, state, inode) = (fields[1], fields[3], fields[9]);
-            // 0A is TCP_LISTEN; a UDP socket takes what comes as soon as it has a port.
+            // 0A is TCP_LISTEN; a UDP socket receives as soon as it has a port.
             if own.contains(inode) && (protocol.starts_with("udp") || state == "0A") {
                 let address = address_of(address.split_once(':').unwrap().0);
                 *found.entry(format!("{} {address}:*", protocol.trim_end_matches('6'))).or_default() += 1;

@@ -1,4 +1,4 @@
-//! A test that runs itself again in a process of its own, with settings that a process takes at its start.
+//! Runs a test again in its own process, with settings that a process reads only at its start.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,13 +8,13 @@ use crate::RuntimeDir;
 
 const VARIABLE: &str = "AGAIN_IN_A_PROCESS_OF_ITS_OWN";
 
-/// Whether this is the process of its own.
+/// Whether this is that process.
 pub fn is_again() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Runs the current test again with these variables, and with a folder of libraries that `fill` makes and the loader looks into first;
-/// prints what that one printed, or panics with it if it fails. False in the process that was asked, true in the one that runs again, at once.
+/// Runs the current test again with these variables, and with a folder of libraries that `fill` makes and the loader searches first. Prints the
+/// output of that run, or panics with it if the run fails. Returns false in the first process, and true, at once, in the second.
 pub fn again_with(settings: &[(&str, &str)], fill: impl FnOnce(&Path) -> std::io::Result<()>) -> bool {
     if is_again() {
         return true;

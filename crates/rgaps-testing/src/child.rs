@@ -1,4 +1,4 @@
-//! A child process that does not outlive its guard, and whose end or stop can be waited for with a time-out.
+//! A child process that does not outlive its guard, and waits with a time-out for its end or stop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
 
-/// How often a wait looks for a stop, which (unlike an end) no descriptor announces.
+/// How often a wait checks for a stop, which no descriptor announces (unlike an end).
 const STOP_TICK: Duration = Duration::from_millis(2);
 
-/// What became of a child.
+/// The state of a child after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It returned or was killed.
+    /// It exited or was killed.
     Exited(ExitStatus),
-    /// It lives, stopped by SIGSTOP.
+    /// It is stopped by SIGSTOP.
     Stopped,
-    /// Neither within the time.
+    /// It neither ended nor stopped in time.
     StillRunning,
 }
 
-/// A child process; killed and reaped on drop.
+/// A child process. Dropping this kills and reaps it.
 #[derive(Debug)]
 pub struct Child {
     child: std::process::Child,
@@ -31,7 +31,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts it.
+    /// Starts the process.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let mut child = command.spawn()?;
         match pid_and_descriptor(&child) {
@@ -76,28 +76,28 @@ impl Child {
         }
     }
 
-    /// kill -9, and waits for the end.
+    /// Sends SIGKILL, and waits for the end.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
     }
 
-    /// SIGTERM: asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::TERM)?)
     }
 
-    /// SIGINT: what Ctrl-C sends.
+    /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::INT)?)
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn stop(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::STOP)?)
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn go_on(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
@@ -110,8 +110,8 @@ impl Child {
         Ok(poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&limit))? > 0)
     }
 
-    /// A stop is looked at, not consumed, and an end is left to `Child::wait`. Ends are asked for too: waitid(2) says ECHILD of a child that
-    /// has ended when it is asked for stops alone.
+    /// Checks for a stop without consuming it; an end is left to `Child::wait`. It also waits for ends, since waitid(2) returns ECHILD for an ended
+    /// child if it waits for stops alone.
     fn is_stopped(&self) -> io::Result<bool> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some_and(|status| status.stopped()))
@@ -132,7 +132,7 @@ fn pid_and_descriptor(child: &std::process::Child) -> io::Result<(Pid, OwnedFd)>
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
 }
 
-/// kill -9 of a process that is not a child of this one, such as a manager that a client has started.
+/// Sends SIGKILL to a process that is not a child of this one, such as a manager that a client has started.
 pub fn kill_9(pid: u32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, Signal::KILL)?)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_an_end_and_neither_are_told_apart() {
+    fn a_wait_distinguishes_a_stop_an_end_and_neither() {
         let mut child = cat();
         assert_eq!(child.wait_within(Duration::ZERO).unwrap(), Ended::StillRunning);
         assert_eq!(child.wait_end_or_stop_within(Duration::ZERO).unwrap(), Ended::StillRunning);

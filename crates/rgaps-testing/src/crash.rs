@@ -1,4 +1,4 @@
-//! The parent's side of crash points: arm one in a child, wait until the child has died or stopped there.
+//! The parent's side of crash points: arms one in a child, and waits until the child has died or stopped there.
 //!
 //! A program with crash points reads `RGAPS_CRASH_POINT=name[:count][:kill|stop]`: when it passes the point `name` for the `count`-th time
 //! (default 1), it sends itself SIGKILL (`kill`, the default) or SIGSTOP (`stop`). The points and their list are in rgaps-shm, `crash.rs`;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::child::{Child, Ended};
 
-/// The variable.
+/// The variable that arms a crash point.
 pub const VARIABLE: &str = "RGAPS_CRASH_POINT";
 
 /// What the child does at its crash point.
@@ -24,7 +24,7 @@ pub enum Action {
     Stop,
 }
 
-/// A crash point to be armed in a child.
+/// A crash point to arm in a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrashPoint {
     name: String,
@@ -33,18 +33,18 @@ pub struct CrashPoint {
 }
 
 impl CrashPoint {
-    /// Kills at the first passage.
+    /// Kills the child at its first passage.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), count: 1, action: Action::Kill }
     }
 
-    /// At the `count`-th passage, from 1.
+    /// Acts at the `count`-th passage instead, counted from 1.
     pub fn at_passage(mut self, count: u32) -> Self {
         self.count = count;
         self
     }
 
-    /// Stops or kills.
+    /// Stops or kills the child.
     pub fn doing(mut self, action: Action) -> Self {
         self.action = action;
         self
@@ -59,12 +59,12 @@ impl CrashPoint {
         format!("{}:{}:{action}", self.name, self.count)
     }
 
-    /// Arms it in a command that is still to be started.
+    /// Arms it in a command that is not started yet.
     pub fn arm(&self, command: &mut Command) {
         command.env(VARIABLE, self.value());
     }
 
-    /// Waits until the child has done it. False if it ended otherwise or did not come by within `limit`.
+    /// Waits until the child has died or stopped there. False if it ended otherwise or did not pass the point within `limit`.
     pub fn wait_for(&self, child: &mut Child, limit: Duration) -> io::Result<bool> {
         let ended = child.wait_end_or_stop_within(limit)?;
         Ok(match self.action {

@@ -7,10 +7,10 @@
 //!   └──────────────────────┘             └──────────────────────────────┘          └──────────────────────┘
 //! ```
 //!
-//! Nothing is put into the machine's own namespace, so its addresses and firewall do not matter, and any number of these run at once.
-//! Pulling a cable takes the switch's port down: the host keeps its address and loses its carrier, as with a real cable. Names tell the
-//! process that made them; what a killed process left behind is removed by the next `Hosts::new`. Two hosts may have a bad network
-//! between them in place of the switch (`Hosts::over_bad_network`).
+//! The machine's own namespace is not touched, so its addresses and firewall do not matter, and any number of these can run at a time. Pulling a
+//! cable takes the switch's port down: the host keeps its address and loses its carrier, like with a real cable. Each namespace's name contains the
+//! process that made it; the next `Hosts::new` removes namespaces of killed processes. Two hosts may have a bad network between them instead of the
+//! switch (`Hosts::over_bad_network`).
 
 use std::ffi::OsStr;
 use std::io;
@@ -25,26 +25,26 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::bad_network::BadNetwork;
 use crate::raw;
 
-/// Hosts on one switch: the last byte of the address tells them apart.
+/// Hosts on one switch, at most. The last byte of the address is the host's number.
 pub const HOSTS_MAX: usize = 64;
 
 const PREFIX: &str = "rgaps-";
 
-/// There are no hosts.
+/// Hosts could not be made, or cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostsError {
-    /// This machine or user cannot have network namespaces; a test that needs them is skipped.
+    /// This machine or user cannot make network namespaces. Tests that need them are skipped.
     #[error("{0}")]
     Unavailable(String),
     /// More than `HOSTS_MAX`, or none.
-    #[error("{0} hosts asked for, 1 to {HOSTS_MAX} fit on one switch")]
+    #[error("{0} hosts requested; 1 to {HOSTS_MAX} fit on one switch")]
     Count(usize),
     /// An `ip` command failed on a machine that has namespaces.
     #[error("`ip {command}` failed: {output}")]
     Command {
         /// Its arguments.
         command: String,
-        /// What it wrote.
+        /// Its output.
         output: String,
     },
     /// A counter of an interface could not be read.
@@ -52,17 +52,17 @@ pub enum HostsError {
     Counters {
         /// The interface, in its namespace.
         interface: String,
-        /// What there was instead.
+        /// The text that was read instead.
         output: String,
     },
 }
 
-/// What went through a host's interface since it was made, headers of all layers included.
+/// Bytes that passed a host's interface since it was made, headers of all layers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes that came in.
+    /// Received bytes.
     pub received_bytes: u64,
-    /// Bytes that went out.
+    /// Sent bytes.
     pub sent_bytes: u64,
 }
 
@@ -77,14 +77,14 @@ impl std::ops::Sub for Counters {
     }
 }
 
-/// Hosts on one switch; gone on drop. Processes that still run in a namespace keep it alive, so end them first.
+/// Hosts on one switch, removed on drop. Processes that still run in a namespace keep it alive, so end them first.
 #[derive(Debug)]
 pub struct Hosts {
     hosts: Vec<Host>,
     between: Between,
 }
 
-/// What joins hosts.
+/// What connects the hosts.
 #[derive(Debug)]
 enum Between {
     Switch(Namespace),
@@ -92,14 +92,14 @@ enum Between {
 }
 
 impl Hosts {
-    /// Makes `count` hosts. `HostsError::Unavailable` where network namespaces cannot be had.
+    /// Makes `count` hosts. `HostsError::Unavailable` if this machine or user cannot make network namespaces.
     pub fn new(count: usize) -> Result<Self, HostsError> {
         if !(1..=HOSTS_MAX).contains(&count) {
             return Err(HostsError::Count(count));
         }
         let base = base()?;
         let switch = Namespace::new(format!("{base}-switch")).map_err(first_of_its_kind)?;
-        // Without snooping every multicast reaches every port, as scouting expects of a plain switch.
+        // Without snooping, multicast reaches every port, as scouting expects of a plain switch.
         switch.ip(&["link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"]).map_err(first_of_its_kind)?;
         switch.ip(&["link", "set", "bridge", "up"])?;
         let mut hosts = Vec::with_capacity(count);
@@ -114,7 +114,7 @@ impl Hosts {
         Ok(Self { hosts, between: Between::Switch(switch) })
     }
 
-    /// Makes two hosts with a bad network between them, which lets everything pass at first. What it does to frames follows from the seed.
+    /// Makes two hosts with a bad network between them, which at first passes everything. The seed determines what happens to each frame.
     pub fn over_bad_network(seed: u64) -> Result<Self, HostsError> {
         let base = base()?;
         let first = Host::new(format!("{base}-0"), 0).map_err(first_of_its_kind)?;
@@ -150,7 +150,7 @@ impl Hosts {
         }
     }
 
-    /// Puts it back.
+    /// Puts the cable back, or ends the cut.
     pub fn put_cable_back(&self, host: usize) -> Result<(), HostsError> {
         match &self.between {
             Between::Switch(switch) => switch.ip(&["link", "set", &port(host), "up"]),
@@ -180,7 +180,7 @@ pub struct Host {
 impl Host {
     const INTERFACE: &str = "eth0";
 
-    /// Without an interface yet.
+    /// Makes a host without an interface.
     fn new(name: String, index: usize) -> Result<Self, HostsError> {
         // `index` is below HOSTS_MAX.
         let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
@@ -189,16 +189,16 @@ impl Host {
         Ok(Self { namespace, address })
     }
 
-    /// Gives its interface an address, and takes it up.
+    /// Gives its interface an address, and brings it up.
     fn configure(&self) -> Result<(), HostsError> {
         self.namespace.ip(&["addr", "add", &format!("{}/24", self.address), "dev", Self::INTERFACE])?;
         self.interface_up()
     }
 
-    /// Makes its interface, as one whose frames come out of a descriptor.
+    /// Makes its interface as a TAP interface, and returns the descriptor for its frames.
     fn tap(&self) -> io::Result<OwnedFd> {
         let namespace = std::fs::File::open(Path::new("/run/netns").join(self.namespace()))?;
-        // A thread of its own: it does not come back from the namespace.
+        // A separate thread enters the namespace, since it cannot leave it again.
         let made = std::thread::spawn(move || {
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))?;
             raw::tap(Self::INTERFACE)
@@ -206,12 +206,12 @@ impl Host {
         made.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes it panicked")))
     }
 
-    /// Takes its interface down: its routes are gone.
+    /// Takes its interface down, which removes its routes.
     pub fn interface_down(&self) -> Result<(), HostsError> {
         self.namespace.ip(&["link", "set", Self::INTERFACE, "down"])
     }
 
-    /// Takes its interface up, with the route for multicast that whoever configures a network adds.
+    /// Brings its interface up, with the multicast route that a network configuration normally adds.
     pub fn interface_up(&self) -> Result<(), HostsError> {
         self.namespace.ip(&["link", "set", Self::INTERFACE, "up"])?;
         self.namespace.ip(&["route", "add", "224.0.0.0/4", "dev", Self::INTERFACE])
@@ -237,14 +237,14 @@ impl Host {
         Self::INTERFACE
     }
 
-    /// A command that will run on this host. The process that starts is the program itself: a signal to the child reaches it.
+    /// A command that will run on this host. The child process is the program itself, so signals to the child reach it.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace.0]).arg(program);
         command
     }
 
-    /// The kernel's own counters of its interface.
+    /// The kernel's counters for its interface.
     pub fn counters(&self) -> Result<Counters, HostsError> {
         let folder = format!("/sys/class/net/{}/statistics", Self::INTERFACE);
         let output = self
@@ -265,7 +265,7 @@ impl Host {
     }
 }
 
-/// A named network namespace; deleted on drop, with the interfaces in it.
+/// A named network namespace. Dropping it deletes it, with its interfaces.
 #[derive(Debug)]
 struct Namespace(String);
 
@@ -288,7 +288,7 @@ impl Drop for Namespace {
     }
 }
 
-/// What the names of new namespaces begin with, where there can be any.
+/// The prefix of the names of new namespaces, if this machine can make any.
 fn base() -> Result<String, HostsError> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     available()?;
@@ -309,7 +309,7 @@ fn ip(arguments: &[&str]) -> Result<(), HostsError> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// What a machine or user without namespaces lacks.
+/// Checks for what network namespaces need. The error says what is missing.
 fn available() -> Result<(), HostsError> {
     if !rustix::process::geteuid().is_root() {
         return Err(HostsError::Unavailable("not root: network namespaces need it".to_owned()));
@@ -320,12 +320,12 @@ fn available() -> Result<(), HostsError> {
     Ok(())
 }
 
-/// A container may give root without the right, a kernel may lack bridges: making the first of each is the only sure sign.
+/// Treats the failure to make the first namespace or bridge as `Unavailable`: root in a container may lack the right, and a kernel may lack bridges.
 fn first_of_its_kind(error: HostsError) -> HostsError {
     HostsError::Unavailable(format!("no network namespaces here: {error}"))
 }
 
-/// Deletes the namespaces of processes that are no more. What cannot be read or deleted stays: it is not ours.
+/// Deletes the namespaces of dead processes. Those that cannot be read or deleted stay: they are not ours.
 fn remove_left_behind() {
     let Ok(entries) = std::fs::read_dir("/run/netns") else { return };
     for entry in entries.flatten() {
@@ -337,7 +337,7 @@ fn remove_left_behind() {
     }
 }
 
-/// The process that made a namespace of this name, if one of ours.
+/// The process that made a namespace, by its name, if it is one of ours.
 fn maker(namespace: &str) -> Option<u32> {
     namespace.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }
@@ -353,7 +353,7 @@ mod tests {
     use std::process::Stdio;
     use std::time::Duration;
 
-    /// Two hosts, or the word that there are none.
+    /// Two hosts, or the report that the test is skipped.
     fn two_hosts() -> Option<Hosts> {
         match Hosts::new(2) {
             Ok(hosts) => Some(hosts),
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// This test binary on a host, running one of the tests below as a program.
+    /// Runs one of the tests below as a program, on a host.
     fn program(host: &Host, test: &str, address: SocketAddr) -> Child {
         let mut command = host.command(std::env::current_exe().unwrap());
         command.args(["--exact", "--nocapture", &format!("hosts::tests::{test}")]);
@@ -377,7 +377,7 @@ mod tests {
         Some(std::env::var("HOSTS_TEST_ADDRESS").ok()?.parse().unwrap())
     }
 
-    /// Program: accepts one connection and counts what comes.
+    /// Program: accepts one connection and counts the received bytes.
     #[test]
     fn as_a_program_counts() {
         let Some(address) = address_if_a_program() else { return };
@@ -387,7 +387,7 @@ mod tests {
         println!("counted {}", std::io::copy(&mut stream, &mut std::io::sink()).unwrap());
     }
 
-    /// Program: sends as many bytes as each line of its input says.
+    /// Program: for each line of its input, sends the number of bytes in it.
     #[test]
     fn as_a_program_sends() {
         let Some(address) = address_if_a_program() else { return };
@@ -441,7 +441,7 @@ mod tests {
         await_line(&mut sent, "sent");
         hosts.pull_cable(0).unwrap();
         let cut = hosts[1].counters().unwrap();
-        // Less than a socket holds, so that the program can hand it over.
+        // Less than a socket buffer holds, so that the program's write returns.
         writeln!(input, "10000").unwrap();
         await_line(&mut sent, "sent");
         assert!((hosts[1].counters().unwrap() - cut).received_bytes < 1000, "the cable is out");
@@ -451,28 +451,28 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_hosts_and_what_a_killed_process_left_is_removed() {
+    fn dropped_hosts_leave_nothing_and_namespaces_of_killed_processes_are_removed() {
         let Some(hosts) = two_hosts() else { return };
         let names: Vec<String> = hosts.all().iter().map(|host| host.namespace().to_owned()).collect();
         let exists = |name: &str| Path::new("/run/netns").join(name).exists();
         assert!(names.iter().all(|name| exists(name)));
         drop(hosts);
         assert!(!names.iter().any(|name| exists(name)));
-        // A process id above the kernel's largest, so that it never lives.
+        // A process id above the kernel's maximum, so that no such process exists.
         let left = Namespace::new(format!("{PREFIX}4194305-0-0")).unwrap();
         drop(two_hosts());
         assert!(!exists(&left.0));
     }
 
     #[test]
-    fn only_names_of_ours_are_taken_for_ours() {
+    fn only_our_own_names_count_as_ours() {
         assert_eq!(maker("rgaps-12-0-switch"), Some(12));
         assert_eq!(maker("rgaps-x-0"), None);
         assert_eq!(maker("other-12-0"), None);
     }
 
     #[test]
-    fn no_host_and_too_many_are_refused() {
+    fn zero_hosts_and_too_many_hosts_are_refused() {
         assert!(matches!(Hosts::new(0), Err(HostsError::Count(0))));
         assert!(matches!(Hosts::new(HOSTS_MAX + 1), Err(HostsError::Count(_))));
     }

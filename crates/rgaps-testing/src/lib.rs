@@ -1,11 +1,12 @@
-//! What tests, and the demo, need to be several hosts on one machine, to kill processes at named steps, and to leave nothing behind.
+//! Helpers for tests and the demo: several hosts on one machine, processes that die at named steps, and clean-up of everything.
 //!
-//! `again` runs a test in a process of its own. `hosts` makes network namespaces joined by a switch, with cables that can be pulled,
-//! or by a `bad_network`, which loses, delays and damages frames. `child` holds a process that does not outlive
-//! its guard. `crash` arms a crash point in a child and waits for what it does there. `programs` finds what was built. `proxy` damages what passes it. `manager` runs rgapsd. `runtime_dir` is a manager's runtime directory of its
-//! own. `watchdog` ends a test that hangs. `skip` says by name what cannot run here.
+//! `again` runs a test in its own process. `hosts` makes network namespaces joined by a switch, with cables that can be pulled, or by a
+//! `bad_network`, which loses, delays and damages frames. `child` holds a process that does not outlive its guard. `crash` arms a crash point in a
+//! child and waits until the child has reached it. `programs` finds built programs. `proxy` damages the bytes of connections. `manager` runs rgapsd.
+//! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `watchdog` ends a test that hangs. `skip` reports,
+//! by name, tests that cannot run here.
 //!
-//! No library of the workspace depends on this crate; of its programs only `rgaps`, whose demo shows two hosts, does.
+//! No library of the workspace depends on this crate. Of the programs only `rgaps` does, for its demo of two hosts.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A manager that a test starts by hand, with what its command has beyond the usual.
+//! Starts a manager by hand, for tests that need special arguments or variables.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use crate::child::{Child, Ended};
 use crate::runtime_dir::RuntimeDir;
 
-/// Runs `rgapsd`, by a command that is still to be started, in a directory of its own. Returns once it listens.
+/// Starts `rgapsd`, by a command that is not started yet, in a runtime directory. Returns once it listens.
 pub fn start(dir: &RuntimeDir, mut command: Command) -> io::Result<Child> {
     dir.apply(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,8 +1,8 @@
-//! Where the workspace's programs are: beside the test programs' folder, examples in one of their own there; or all in one folder.
+//! Finds the workspace's programs: beside the test program or one folder up, or in the folder `examples` there.
 
 use std::path::PathBuf;
 
-/// The path of a program; panics with what to do if it was not built.
+/// The path of a program. Panics with the build command if it is not built.
 pub fn find(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     let folders = own.ancestors().skip(1).take(2);

@@ -1,5 +1,4 @@
-//! A TCP proxy that damages what passes it, as a network card or a switch does that is broken: two 16-bit words change places, which leaves
-//! the checksum of TCP as it was.
+//! A TCP proxy that damages bytes, like a broken network card or switch: it swaps two 16-bit words, which leaves TCP's checksum unchanged.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toward {
-    /// From who called to who listens.
+    /// From the connecting to the listening side.
     Listener,
-    /// Back.
+    /// From the listening to the connecting side.
     Caller,
 }
 
-/// Two words that are to change places, once.
+/// An order to swap two words, once.
 #[derive(Clone, Copy, Debug)]
 pub struct Swap {
-    /// Which way they go.
+    /// Their direction.
     pub toward: Toward,
-    /// Bytes that pass unharmed before the first one, counted from when the swap is ordered, over all connections.
+    /// Bytes that pass undamaged before the first word, counted from the order on, over all connections.
     pub after: u64,
-    /// Bytes from the start of the first to the start of the second: at least 2. Where the words are equal, the next ones that differ are taken.
+    /// Bytes from the start of the first word to the start of the second: at least 2. If the words are equal, the next ones that differ are swapped.
     pub apart: usize,
 }
 
-/// Passes connections on, from a port of its own on loopback.
+/// A proxy on its own loopback port.
 #[derive(Debug)]
 pub struct Proxy {
     listener: Arc<TcpListener>,
@@ -44,7 +43,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// A proxy for who listens at `to`.
+    /// Starts a proxy for the server at `to`.
     pub fn new(to: SocketAddr) -> io::Result<Self> {
         let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
         let (address, shared) = (listener.local_addr()?, Arc::new(Shared::default()));
@@ -62,17 +61,17 @@ impl Proxy {
         Ok(Self { listener, address, shared, accepting: Some(accepting) })
     }
 
-    /// Where to call.
+    /// The address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Orders a swap. It happens on whatever connection brings the bytes.
+    /// Orders a swap. It happens on the connection that carries the bytes.
     pub fn order(&self, swap: Swap) {
         lock(&self.shared.swaps).push(Swap { apart: swap.apart.max(2), ..swap });
     }
 
-    /// Swaps that have happened.
+    /// The number of swaps so far.
     pub fn swaps(&self) -> u64 {
         self.shared.done.load(Ordering::Acquire)
     }
@@ -80,7 +79,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // A listener that is shut down wakes its accept(2).
+        // Shutting the listener down wakes its accept(2).
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         self.accepting.take().map(JoinHandle::join);
     }
@@ -102,7 +101,7 @@ fn join(near: TcpStream, to: SocketAddr, shared: &Arc<Shared>) -> io::Result<[Jo
     let start = |toward, from: &TcpStream, to: &TcpStream| {
         let (from, to, shared) = (from.try_clone()?, to.try_clone()?, shared.clone());
         io::Result::Ok(std::thread::spawn(move || {
-            // Whoever hangs up is passed on, and so is an error.
+            // An end of the connection is passed on, and so is an error.
             let how = if pump(toward, &from, &to, &shared).is_ok() { Shutdown::Write } else { Shutdown::Both };
             let _ = to.shutdown(how);
         }))
@@ -144,7 +143,7 @@ impl Shared {
     }
 }
 
-/// Swaps the first words from `at` on that differ, and reads on as far as it must.
+/// Swaps the first words from `at` on that differ. Reads more bytes if it needs them.
 fn swap_words(bytes: &mut Vec<u8>, at: usize, apart: usize, mut from: &TcpStream) -> io::Result<()> {
     for first in (at..).step_by(2) {
         let second = first + apart;

@@ -1,4 +1,4 @@
-//! A manager's runtime directory of its own, for one test or one host of the demo; nothing of it outlives its guard.
+//! A runtime directory, and so a manager, for one test or one host of the demo. Nothing in it outlives its guard.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 /// The variable by which programs find the directory.
 pub const VARIABLE: &str = "RGAPS_RUNTIME_DIR";
 
-/// A directory that is removed on drop, after every process that has a file in it open (a manager that a client started) was killed.
+/// A runtime directory. Dropping it kills every process that has a file in it open (a manager that a client started), and removes it.
 #[derive(Debug)]
 pub struct RuntimeDir(PathBuf);
 
@@ -32,7 +32,7 @@ impl RuntimeDir {
         &self.0
     }
 
-    /// Makes a program that is still to be started use it.
+    /// Makes a program that is not started yet use it.
     pub fn apply(&self, command: &mut Command) {
         command.env(VARIABLE, &self.0);
     }
@@ -51,7 +51,7 @@ impl RuntimeDir {
     }
 
     fn is_used_by(&self, pid: u32) -> bool {
-        // Processes come and go, and some belong to others: what cannot be read does not count.
+        // Processes start and end meanwhile, and some belong to other users: skip those that cannot be read.
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         descriptors.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(&self.0)))
     }
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_directory_goes_with_its_guard_and_takes_its_manager_along() {
+    fn dropping_the_guard_removes_the_directory_and_kills_its_manager() {
         let dir = RuntimeDir::new("guard").unwrap();
         let path = dir.path().to_owned();
         let mut command = Command::new("sh");

@@ -1,4 +1,4 @@
-//! Whether a piece of code makes system calls.
+//! Checks whether code makes system calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,9 +6,9 @@ use std::sync::mpsc::channel;
 
 use crate::raw;
 
-/// Runs `body` on a thread that the kernel ends at its first system call but read, write and exit (seccomp(2), strict mode), and returns whether
-/// it lived to the end of `body`. The thread ends without destructors: what `body` owns is leaked. A `body` that takes a lock or memory from the
-/// allocator may die with the lock held.
+/// Runs `body` on a thread that the kernel kills at its first system call other than read, write and exit (seccomp(2), strict mode). Returns whether
+/// the thread reached the end of `body`. It ends without destructors, so values that `body` owns leak. If `body` takes a lock, or memory from the
+/// allocator, it may die with the lock held.
 pub fn makes_no_system_call(body: impl FnOnce() + Send + 'static) -> bool {
     let lived = Arc::new(AtomicBool::new(false));
     let (say, thread) = channel();
@@ -32,7 +32,7 @@ mod tests {
     use super::makes_no_system_call;
 
     #[test]
-    fn a_system_call_is_noticed() {
+    fn a_system_call_is_detected() {
         assert!(makes_no_system_call(|| ()));
         assert!(!makes_no_system_call(std::thread::yield_now));
     }

@@ -1,4 +1,4 @@
-//! A watchdog: ends the test process and its children when a test hangs, naming the test.
+//! A watchdog: if a test hangs, it ends the test process and its children, and names the test.
 
 use std::io::Write;
 use std::sync::mpsc;
@@ -10,17 +10,18 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Exit status of a process that its watchdog ended.
 pub const EXIT_STATUS: i32 = 86;
 
-/// Runs from its making to its drop.
+/// A running watchdog. Dropping it stops it.
 #[derive(Debug)]
 pub struct Watchdog {
-    // Never sent on: its drop is the signal.
+    // Nothing is sent: dropping it ends the thread.
     alive: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Kills the children of this process and ends it with `EXIT_STATUS` after `limit`, unless dropped before. Call it in the test's own
-    /// thread: it names the test.
+    /// After `limit`, kills the children of this process and ends it with `EXIT_STATUS`, unless it is dropped before. Call it on the test's own
+    /// thread,
+    /// whose name is the test's.
     pub fn new(limit: Duration) -> Self {
         let test = thread::current().name().unwrap_or("unnamed").to_owned();
         let (alive, ended) = mpsc::channel::<()>();
@@ -39,13 +40,13 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.alive.take());
         if let Some(thread) = self.thread.take() {
-            // It ends at once: its channel is closed.
+            // The thread ends at once, since its channel is closed.
             let _ = thread.join();
         }
     }
 }
 
-/// The guards of the hanging test will not be dropped. Children that cannot be read or killed any more have ended.
+/// Kills all children, since the guards of the hanging test will not be dropped. Children that cannot be read or killed have ended.
 fn kill_children() {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
     for thread in threads.flatten() {
@@ -61,14 +62,14 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// The hanging half of the test below; it hangs only when that test runs it.
+    /// Hangs, but only when the test below runs it.
     #[test]
     fn hangs_when_asked_to() {
         if std::env::var_os("WATCHDOG_TEST_HANGS").is_none() {
             return;
         }
         let _watchdog = Watchdog::new(Duration::from_millis(50));
-        // A child that holds the output open: if it outlived the watchdog, the test below would hang on it.
+        // This child keeps the output open: if it outlived the watchdog, the test below would hang.
         let _child = crate::child::Child::spawn(Command::new("cat").stdin(Stdio::piped())).unwrap();
         loop {
             thread::park();

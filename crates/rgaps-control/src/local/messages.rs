@@ -23,7 +23,7 @@ pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
 pub struct Request {
     /// Chosen by the client; the reply repeats it.
     pub id: u64,
-    /// What it wants.
+    /// The kind of request.
     pub body: Body,
 }
 
@@ -329,7 +329,7 @@ pub struct Subscribed {
     pub topic: TopicId,
     /// The subscriber's slot.
     pub slot: SubscriberSlot,
-    /// Where its own words are in their file.
+    /// Where the subscriber's own words are in their file.
     pub place: u32,
 }
 
@@ -385,7 +385,7 @@ pub enum Refusal {
         topic: String,
         /// Its type.
         existing: String,
-        /// What was asked for.
+        /// The type that the client wants.
         wanted: String,
     },
     /// All slots are taken, or memory is used up.
@@ -404,7 +404,7 @@ pub enum Refusal {
 pub struct NoticedSubscriber {
     /// Its slot.
     pub slot: SubscriberSlot,
-    /// Where its own words are in their file.
+    /// Where the subscriber's own words are in their file.
     pub place: u32,
     /// Whether its event descriptor is beside the message.
     pub has_event: bool,

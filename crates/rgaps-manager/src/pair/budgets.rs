@@ -1,4 +1,4 @@
-//! Somebody who uses up what a host has for others: what that leaves to programs of the host and to honest hosts.
+//! Other hosts that use up budgets, and what that leaves to programs of this host and to honest hosts.
 
 use rgaps_control::{Budget, Exhaustion, Limits};
 
@@ -16,7 +16,7 @@ fn invented(number: u64) -> HostId {
     HostId((u128::from(number) + (1 << 64)).to_be_bytes())
 }
 
-/// Of another topic, which programs here subscribe to, `from` says that it has messages, and begins one that it never ends.
+/// Makes host `from` begin a message, which it never ends, on another topic with subscribers here.
 fn begin(pair: &Pair, number: u64, from: HostId) -> Impostor {
     let mut request = request(pair, from);
     let key = TopicKey::new(0, &format!("greed{number}")).unwrap();
@@ -35,7 +35,7 @@ fn begin(pair: &Pair, number: u64, from: HostId) -> Impostor {
     impostor
 }
 
-/// Bytes that messages of other hosts occupy, but in the topic of the honest one.
+/// Bytes that messages of other hosts occupy, except in the honest host's topic.
 fn occupied(pair: &Pair) -> u64 {
     let mut to = pair.to();
     to.read_events();
@@ -58,16 +58,16 @@ fn a_host_that_never_ends_its_messages_gets_no_more_memory_than_its_budget() {
         pair.send(100_000);
         pair.check(&subscriber.take());
         let occupied = occupied(&pair);
-        // What makes way for a later one of its host has yet to go.
+        // An evicted port's memory may not be freed yet.
         assert!(occupied <= 8 * MIB, "{occupied} B after {} messages were begun", number + 1);
     }
-    until("the memory of those who make way", || occupied(&pair) <= 4 * MIB);
+    until("the memory of evicted ports", || occupied(&pair) <= 4 * MIB);
     assert_eq!(met(&pair), ["arrived_host_bytes_max"]);
     assert_eq!(subscriber.lost(), 0);
 }
 
 #[test]
-fn hosts_that_never_end_their_messages_make_way_for_one_that_does() {
+fn hosts_that_never_end_their_messages_are_evicted_for_one_that_does() {
     let mut pair = pair(Limits { arrived_bytes_max: 8 * MIB, ..Limits::default() });
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -81,13 +81,13 @@ fn hosts_that_never_end_their_messages_make_way_for_one_that_does() {
         pair.send(100_000);
         pair.check(&subscriber.take());
     }
-    until("the memory of those who make way", || occupied(&pair) <= 8 * MIB);
+    until("the memory of evicted ports", || occupied(&pair) <= 8 * MIB);
     assert!(met(&pair).contains(&"arrived_bytes_max".to_owned()));
     assert_eq!(subscriber.lost(), 0);
 }
 
 #[test]
-fn a_message_beyond_a_budget_is_dropped_by_name_and_counted_and_the_link_goes_on() {
+fn a_message_beyond_a_budget_is_dropped_with_the_key_and_the_link_goes_on() {
     let mut pair = pair(Limits { arrived_topic_bytes_max: MIB / 2, ..Limits::default() });
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -105,7 +105,7 @@ fn a_message_beyond_a_budget_is_dropped_by_name_and_counted_and_the_link_goes_on
 }
 
 #[test]
-fn a_port_that_may_have_no_more_memory_keeps_the_newest_messages() {
+fn a_port_without_more_memory_keeps_the_newest_messages() {
     for exhaustion in [Exhaustion::DropOldest, Exhaustion::Wait { timeout_ms: 1 }] {
         keeps_the_newest(exhaustion);
     }
@@ -131,7 +131,7 @@ fn keeps_the_newest(exhaustion: Exhaustion) {
 }
 
 #[test]
-fn what_a_host_says_of_its_largest_message_makes_no_pool_beyond_its_key() {
+fn an_invented_largest_message_makes_no_pool_beyond_the_budget() {
     let pair = pair(Limits { arrival_pool_bytes_max: 2 * MIB, ..Limits::default() });
     let _subscriber = pair.subscriber();
     let claims = RingRequest { message_bytes_max: 1 << 28, ..request(&pair, GREEDY) };
@@ -160,7 +160,7 @@ fn ring_requests_of_invented_hosts_leave_slots_to_programs_of_this_host() {
 }
 
 #[test]
-fn a_port_that_nobody_uses_makes_way_for_another_host() {
+fn an_unused_port_is_ended_for_another_host() {
     let pair = pair(Limits { remote_publishers_max: 2, ..Limits::default() });
     let _subscriber = pair.subscriber();
     for number in 0..2 {
@@ -189,7 +189,7 @@ fn links_with_one_host_are_bounded_and_the_refusal_has_the_key() {
 }
 
 #[test]
-fn announced_subscribers_leave_slots_to_programs_of_this_host_and_are_named() {
+fn announced_subscribers_leave_slots_to_this_hosts_programs_and_are_reported() {
     let mut pair = pair(Limits { remote_subscribers_max: 8, ..Limits::default() });
     pair.peer.reachable.store(false, Ordering::Release);
     for number in 0..1023 {
@@ -205,11 +205,11 @@ fn announced_subscribers_leave_slots_to_programs_of_this_host_and_are_named() {
     assert!(said.starts_with("to invented: ") && said.contains("remote_subscribers_max = 8"), "{said}");
     (0..1000).for_each(|number| drop(pair.directory.host_down(invented(number), "invented")));
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
-    assert!(pair.topic.without_sender.len() <= 23, "who is gone is not named any more");
+    assert!(pair.topic.without_sender.len() <= 23, "hosts that are gone are not listed any more");
 }
 
 #[test]
-fn silent_callers_make_way_and_keep_no_honest_host_out() {
+fn silent_callers_are_closed_and_keep_no_honest_host_out() {
     let mut pair = pair(Limits { callers_max: 8, callers_address_max: 4, ..Limits::default() });
     let address = pair.to().manager.addresses()[0];
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -235,13 +235,13 @@ fn the_chunks_of_another_host_make_staging_no_larger() {
     pair.announce(true);
     pair.send(200_000);
     pair.check(&subscriber.take());
-    // Those of other tests have the same chunks.
+    // The staging memory of other tests has the same chunks.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let staging: Vec<u64> = maps.lines().filter(|line| line.contains("rgaps-staging")).map(length).collect();
     assert!(!staging.is_empty() && staging.iter().all(|bytes| *bytes <= 16 * (8 << 10)), "{staging:?}");
 }
 
-/// Bytes of a mapping, of a line of `/proc/PID/maps`.
+/// Bytes of the mapping in a line of `/proc/PID/maps`.
 fn length(line: &str) -> u64 {
     let (from, rest) = line.split_once('-').unwrap();
     let address = |text: &str| u64::from_str_radix(text, 16).unwrap();

@@ -1,4 +1,4 @@
-//! Two hosts whose connection passes a proxy that swaps words, which the checksum of TCP does not see.
+//! Two hosts whose connection passes a proxy that swaps words, which TCP's checksum does not detect.
 
 use rgaps_control::wire::Integrity;
 use rgaps_testing::{Proxy, Swap, Toward};
@@ -32,7 +32,7 @@ impl Pair {
     }
 }
 
-/// Sends so many messages, each of which is struck `after` so many bytes; all come, whole and once.
+/// Sends `count` messages, and swaps words in each after `after` bytes. Checks that all arrive intact and once.
 fn strike(count: u64, after: u64) {
     let (mut pair, mut subscriber, proxy) = proxied("crc32c");
     let (mut wrong, mut sequences) = (0, Vec::new());
@@ -56,7 +56,7 @@ fn no_message_with_swapped_words_arrives_and_none_is_lost() {
 
 #[test]
 fn no_message_whose_header_has_swapped_words_arrives_and_none_is_lost() {
-    // Its message, publisher, offset and length.
+    // The header's message, publisher, offset and length.
     [16, 24, 40, 56].into_iter().for_each(|after| strike(1, after));
 }
 
@@ -78,7 +78,7 @@ fn a_credit_with_swapped_words_releases_nothing() {
 }
 
 #[test]
-fn without_integrity_on_either_host_words_pass_swapped_and_the_link_says_so() {
+fn without_checksums_on_either_host_words_pass_swapped_and_the_status_warns() {
     let (mut pair, mut subscriber, proxy) = proxied("none");
     assert!(pair.status().contains("without checksums"), "{}", pair.status());
     until("the same from the receiver", || pair.inbound_status().contains("without checksums"));
@@ -90,7 +90,7 @@ fn without_integrity_on_either_host_words_pass_swapped_and_the_link_says_so() {
 }
 
 #[test]
-fn an_offer_without_the_sums_that_were_asked_for_is_not_taken_up() {
+fn an_offer_without_the_requested_checksums_is_not_taken_up() {
     let mut pair = Pair::new(host(), 20, 60_000);
     *pair.peer.alter.lock().unwrap() = Some(Box::new(|offer| offer.integrity = Integrity::None));
     let _subscriber = pair.subscriber();
@@ -99,7 +99,7 @@ fn an_offer_without_the_sums_that_were_asked_for_is_not_taken_up() {
 }
 
 #[test]
-fn a_link_has_sums_if_one_host_alone_wants_them() {
+fn a_link_has_checksums_if_only_one_host_wants_them() {
     let (pair, ..) = proxied("none");
     let mut to = pair.to();
     let Subscribing { manager, topic, .. } = &mut *to;

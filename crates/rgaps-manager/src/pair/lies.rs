@@ -1,4 +1,4 @@
-//! Somebody who says that it is a host, and sends what it likes over a real socket: whom it keeps from what, and for how long.
+//! An impostor that pretends to be a host and sends arbitrary bytes over a real socket: which messages it can suppress, and for how long.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -10,17 +10,17 @@ use super::*;
 use crate::envelope::Envelope;
 
 const OTHER: HostId = HostId([3; 16]);
-/// The bytes that it sends.
+/// The bytes that the impostor sends.
 const FORGED: &[u8] = b"forged";
 
-/// It speaks the link's protocol by hand.
+/// A peer that speaks the link's protocol by hand.
 pub(super) struct Impostor {
     link: TcpSender,
     next: u64,
 }
 
 impl Impostor {
-    /// Asks for a ring as `host`, and connects.
+    /// Requests a ring as `host`, and connects.
     fn connect(pair: &Pair, host: HostId) -> Self {
         Self::join(&pair.to().offer(&request(pair, host)).unwrap())
     }
@@ -40,7 +40,7 @@ impl Impostor {
         Self { link, next: 1 }
     }
 
-    /// Sends a whole message that says to be of `source`.
+    /// Sends a complete message with `source` as its source host.
     fn send(&mut self, source: HostId, sequence: u64) {
         let info = MessageInfo { source_host: source.0, bytes: FORGED.len() as u64, ..MessageInfo::default() };
         let envelope = Envelope::seal(&info, 0, b"meta");
@@ -50,7 +50,7 @@ impl Impostor {
         assert_eq!(self.link.post(&[head.first(envelope.bytes(), FORGED)]).unwrap(), 1);
     }
 
-    /// Begins a message of `total` bytes and sends so many of them, while the link stands.
+    /// Begins a message of `total` bytes and sends `sent` of them, while the link lasts.
     pub(super) fn begin(&mut self, source: HostId, total: u64, sent: u64) {
         let info = MessageInfo { source_host: source.0, bytes: total, ..MessageInfo::default() };
         let envelope = Envelope::seal(&info, 0, b"meta");
@@ -69,7 +69,7 @@ impl Impostor {
         }
     }
 
-    /// It goes when all that it sent was taken.
+    /// Disconnects when the receiver has taken everything.
     fn leave(mut self, pair: &Pair, host: HostId) {
         self.link.drain(LIMIT).unwrap();
         self.link.close();
@@ -93,7 +93,7 @@ pub(super) fn request(pair: &Pair, host: HostId) -> RingRequest {
     }
 }
 
-/// The receiver has noticed the end of a host's link.
+/// Waits until the receiver has noticed the end of a host's link.
 fn gone(pair: &Pair, host: HostId) {
     until("the end of the impostor's link", || {
         let mut to = pair.to();
@@ -102,7 +102,7 @@ fn gone(pair: &Pair, host: HostId) {
     });
 }
 
-/// Sends so many, each of which is taken before the next is sent.
+/// Sends `count` messages, each after the one before was taken.
 fn all_pass(pair: &mut Pair, subscriber: &mut Subscriber, count: u64) {
     for _ in 0..count {
         pair.send(100);
@@ -112,7 +112,7 @@ fn all_pass(pair: &mut Pair, subscriber: &mut Subscriber, count: u64) {
 }
 
 #[test]
-fn one_forged_sequence_keeps_no_message_away_also_after_restarts_of_both_managers() {
+fn one_forged_sequence_suppresses_no_message_even_after_both_managers_restart() {
     for forged in [100, 1 << 62, u64::MAX] {
         let mut pair = Pair::new(host(), 20, 60_000);
         let mut subscriber = pair.subscriber();
@@ -123,7 +123,7 @@ fn one_forged_sequence_keeps_no_message_away_also_after_restarts_of_both_manager
         impostor.send(FROM, forged);
         impostor.leave(&pair, FROM);
         assert_eq!(subscriber.sequences_to(forged), [forged]);
-        // What was published meanwhile comes, too.
+        // Messages that were published meanwhile arrive too.
         (0..5).for_each(|_| pair.send(100));
         pair.mend();
         assert_eq!(subscriber.sequences_to(8), [4, 5, 6, 7, 8], "after {forged:#x}");
@@ -137,12 +137,12 @@ fn one_forged_sequence_keeps_no_message_away_also_after_restarts_of_both_manager
         pair.restart_sender();
         all_pass(&mut pair, &mut subscriber, 10);
         let lost = if forged == 100 { 100 - 3 - 1 } else { 0 };
-        assert_eq!(subscriber.lost(), lost, "a jump that nobody can have published is no loss");
+        assert_eq!(subscriber.lost(), lost, "a jump that no publisher can have made is no loss");
     }
 }
 
 #[test]
-fn a_publisher_whose_first_message_was_forged_is_heard_from_its_own_first_on() {
+fn after_a_forged_first_message_all_real_messages_of_the_publisher_arrive() {
     let mut pair = Pair::new(host(), 20, 60_000);
     let mut subscriber = pair.subscriber();
     let mut impostor = Impostor::connect(&pair, FROM);
@@ -155,7 +155,7 @@ fn a_publisher_whose_first_message_was_forged_is_heard_from_its_own_first_on() {
 }
 
 #[test]
-fn a_host_that_speaks_for_the_publishers_of_another_is_cut_off_and_teaches_nothing() {
+fn a_host_that_sends_for_another_hosts_publishers_is_cut_off_without_effect() {
     let mut pair = Pair::new(host(), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -163,7 +163,7 @@ fn a_host_that_speaks_for_the_publishers_of_another_is_cut_off_and_teaches_nothi
     let mut impostor = Impostor::connect(&pair, OTHER);
     impostor.send(FROM, 50);
     gone(&pair, OTHER);
-    assert!(subscriber.reader.take().unwrap().is_none(), "it was published");
+    assert!(subscriber.reader.take().unwrap().is_none(), "the forged message was published");
     pair.cut();
     pair.to().restart();
     pair.mend();
@@ -187,7 +187,7 @@ fn the_same_publisher_of_another_host_is_another_publisher() {
 }
 
 #[test]
-fn an_offer_of_another_machine_never_leads_to_a_port_of_this_one() {
+fn an_offer_from_another_machine_never_leads_to_a_port_of_this_one() {
     let victim = TcpListener::bind("127.0.0.1:0").unwrap();
     victim.set_nonblocking(true).unwrap();
     let mut pair = Pair::new(host(), 20, 1_000);
@@ -201,5 +201,5 @@ fn an_offer_of_another_machine_never_leads_to_a_port_of_this_one() {
     until("the sender's refusal", || pair.status().contains("not connected: "));
     let said = pair.status();
     assert!(said.contains("seen at 10.9.9.9") && said.contains("data_networks"), "{said}");
-    assert_eq!(victim.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "somebody has connected");
+    assert_eq!(victim.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "the sender has connected");
 }

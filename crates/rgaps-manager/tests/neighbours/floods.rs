@@ -1,4 +1,4 @@
-//! Strangers who connect and say nothing, hosts that announce more than is kept, and a client that asks without end.
+//! Connections that send nothing, hosts that announce more than their budget, and a client that sends requests without end.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::strangers::Stranger;
 use crate::{Host, LIMIT, outcome, until};
 
-/// Connections that say nothing, and that are there again as soon as one is closed. zenoh by itself hears 100 at a time, for 10 s each.
+/// Silent connections, each opened again as soon as it is closed. By default zenoh accepts 100 at a time, for 10 s each.
 const SILENT: usize = 300;
 
 fn silent(address: SocketAddr) -> TcpStream {
@@ -27,7 +27,7 @@ fn silent(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Keeps so many connections open until told to stop; counts what it has opened.
+/// Keeps `SILENT` connections open until told to stop, and counts those that it opens.
 fn say_nothing(address: SocketAddr, is_over: &AtomicBool, opened: &AtomicUsize) {
     let mut streams: Vec<TcpStream> = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -44,7 +44,7 @@ fn say_nothing(address: SocketAddr, is_over: &AtomicBool, opened: &AtomicUsize) 
     }
 }
 
-/// Says that the flood is over, also when a check fails.
+/// Ends the flood when it is dropped, also when a check fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -113,7 +113,7 @@ fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
 }
 
 #[test]
-fn who_says_hello_and_no_more_leaves_no_file_behind() {
+fn a_client_that_sends_only_a_hello_leaves_no_file_behind() {
     let host = Host::new("hellos");
     assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);
     let hello = || {
@@ -125,7 +125,7 @@ fn who_says_hello_and_no_more_leaves_no_file_behind() {
         connection
     };
     drop((0..100).map(|_| hello()).collect::<Vec<_>>());
-    until("the files of those who have gone are gone", || {
+    until("the files of gone clients are removed", || {
         let entries = std::fs::read_dir(host.path()).unwrap().flatten();
         let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("client-"));
         (locks.count() == 0).then_some(())
@@ -133,7 +133,7 @@ fn who_says_hello_and_no_more_leaves_no_file_behind() {
 }
 
 #[test]
-fn a_client_with_too_many_requests_that_wait_is_refused_by_name() {
+fn a_client_with_too_many_waiting_requests_is_refused_with_the_key() {
     let host = Host::new("waiting");
     let rgapsd = || {
         let mut command = host.program("rgapsd");
@@ -145,11 +145,11 @@ fn a_client_with_too_many_requests_that_wait_is_refused_by_name() {
     let holder =
         Child::spawn(host.rgaps(&["pub", "array", "--input", image, "--rate", "10", "--loop"]).stdout(Stdio::null()));
     let holder = holder.unwrap();
-    until("it is noted who has the topic", || {
+    until("the topic's clients are noted", || {
         let mut entries = std::fs::read_dir(host.path()).unwrap().flatten();
         entries.any(|entry| entry.file_name().to_string_lossy().starts_with("topic-")).then_some(())
     });
-    // Who is stopped hands nothing to the next manager, and whoever wants its topic waits.
+    // A stopped client hands nothing back to the next manager, so requests for its topic wait.
     holder.stop().unwrap();
     first.kill().unwrap();
     let _second = rgapsd();

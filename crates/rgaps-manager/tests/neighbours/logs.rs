@@ -1,4 +1,4 @@
-//! The log of a manager that somebody floods, or that cannot be written.
+//! A manager's log that a client floods, or that cannot be written.
 
 use std::process::Stdio;
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Host, LIMIT, outcome};
 
-/// Has the manager log a line, which names `word`.
+/// Makes the manager log a line with `word` in it.
 fn provoke(host: &Host, word: &str) {
     let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();
     connection.send(&serde_json::json!({ "id": 1, "body": { word: null } }), &[]).unwrap();

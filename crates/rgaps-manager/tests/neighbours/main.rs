@@ -1,4 +1,4 @@
-//! Terminals, logs, budgets and the runtime directory where neighbours are hostile, logs are long and disks are full.
+//! Terminals, logs, budgets and the runtime directory, with hostile neighbours, long logs and full disks.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rgaps_testing::{RuntimeDir, Watchdog, programs};
 
-/// How long something may take that must happen.
+/// How long to wait for something that must happen.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A runtime directory, and so a manager, of its own.
+/// A runtime directory, and so a manager of its own.
 struct Host {
     dir: RuntimeDir,
     listen: String,
@@ -35,7 +35,7 @@ impl Host {
         self.dir.path()
     }
 
-    /// A program of the workspace, with this host's directory and no other hosts to look for.
+    /// A program of the workspace, with this host's directory and without multicast.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(programs::find(name));
         self.dir.apply(&mut command);
@@ -52,14 +52,14 @@ impl Host {
     }
 }
 
-/// How it ended, and what it printed.
+/// Whether it succeeded, and what it printed.
 fn outcome(command: &mut Command) -> (bool, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.success(), text(stdout), text(stderr))
 }
 
-/// What `look` finds in the end.
+/// Repeats `look` until it finds something.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {

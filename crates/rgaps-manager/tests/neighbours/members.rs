@@ -1,4 +1,4 @@
-//! Members of `socket_group`, who are other users than the manager's: what they get, and what they hand back to its successor.
+//! Members of `socket_group`, who are other users than the manager's: what a manager gives them, and what they may hand back to its successor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -16,14 +16,14 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::{Host, LIMIT};
 
-/// The group that is let in.
+/// The admitted group.
 const GROUP: u32 = 54_321;
 /// A user in it.
 const MEMBER: u32 = 54_000;
 const TOPIC: &str = "members";
 const TYPE: &str = "rgaps/Bytes";
 
-/// A host that lets members in; `None`, and says so, where we cannot be other users.
+/// A host that admits members. `None`, and the test is skipped, if this process cannot become another user.
 fn host(name: &str) -> Option<Host> {
     if rustix::process::geteuid().is_root() {
         return Some(Host::new(name));
@@ -38,7 +38,7 @@ fn rgapsd(host: &Host) -> Child {
     manager::start(&host.dir, command).unwrap()
 }
 
-/// What a member does, in a thread that is that user's for good.
+/// Runs `act` as a member, on a thread that becomes that user for the rest of its life.
 fn as_member<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let (user, group) = (rustix::fs::Uid::from_raw(MEMBER), rustix::fs::Gid::from_raw(GROUP));
     let act = move || {
@@ -56,7 +56,7 @@ struct Client {
     lock: (LockId, ProcessLock),
 }
 
-/// Says hello. The lock's file comes beside the answer, unless the client holds one already.
+/// Sends a hello. Returns the lock's file from the welcome, unless the client holds a lock already.
 fn hello(path: &Path, locks: Vec<LockId>) -> (Connection, LockId, Option<OwnedFd>) {
     let connection = Connection::connect(&path.join("rgapsd.sock")).unwrap().unwrap();
     let pidfd = PidFd::own().unwrap();
@@ -84,14 +84,14 @@ impl Client {
         Self { connection, lock }
     }
 
-    /// Known to the next manager by the lock that it holds.
+    /// Connects to the next manager, which knows the client by its lock.
     fn again(self, path: &Path) -> Self {
         let (connection, lock, file) = hello(path, vec![self.lock.0]);
         assert!(lock == self.lock.0 && file.is_none());
         Self { connection, ..self }
     }
 
-    /// Joins the topic. The segment comes, and the file of its own words.
+    /// Joins the topic. Returns the segment and the file of the subscriber's own words.
     fn subscribe(&self) -> (Subscribed, Vec<OwnedFd>) {
         let key = TopicKey::new(0, TOPIC).unwrap();
         let body = Body::Subscribe { key, type_name: TYPE.to_owned(), qos: SubscriberQos::default() };
@@ -100,14 +100,15 @@ impl Client {
         (subscribed, descriptors)
     }
 
-    /// How many topics there are.
+    /// The number of topics.
     fn topics(&self) -> usize {
         let (reply, _) = ask(&self.connection, Body::Topics { after: None }, &[]);
         let Ok(Reply::Topics { topics, .. }) = reply else { panic!("{reply:?}") };
         topics.len()
     }
 
-    /// Why its slot is not taken back, of a topic of this type and with these in place of segment and own words; nothing if it is.
+    /// Hands its slot back, with this type, and with these descriptors as segment and own words. Returns why the slot was refused; empty if it was
+    /// not.
     fn hand_back(&self, subscribed: &Subscribed, type_name: &str, beside: [BorrowedFd<'_>; 2]) -> Vec<String> {
         let of = Handed::Subscriber { slot: subscribed.slot, qos: SubscriberQos::default(), place: subscribed.place };
         let topic = HandedTopic {
@@ -123,7 +124,7 @@ impl Client {
     }
 }
 
-/// A member whose manager has died, with what it got of it; and the next manager, to which it is known.
+/// A member whose manager has died, with what that manager gave it; and the next manager, which knows the member.
 struct Successor {
     member: Client,
     subscribed: Subscribed,
@@ -150,7 +151,7 @@ impl Successor {
     }
 }
 
-/// A file of the manager's user at a path, removed with this.
+/// A file of the manager's user at a path. Dropping this removes it.
 struct Other(PathBuf);
 
 impl Other {
@@ -180,7 +181,7 @@ fn a_file_that_a_member_hands_back_as_memory_keeps_its_mode() {
         [("segment", opened.as_fd(), next.own.as_fd()), ("own words", next.segment.as_fd(), opened.as_fd())]
     {
         let why = next.hand_back(segment, own);
-        assert_eq!(why.len(), 1, "as {what}: it is no memory of the topic's");
+        assert_eq!(why.len(), 1, "as {what}: it is not memory of the topic");
         assert_eq!(file.mode(), 0o755, "as {what}, which was refused: {why:?}; octal {:o}", file.mode());
     }
     assert!(next.hand_back(&next.segment, &next.own).is_empty(), "what the member has is taken back all the same");
@@ -192,18 +193,18 @@ fn a_pipe_that_a_member_hands_back_as_memory_stops_no_manager() {
     let pipe = Other(std::env::temp_dir().join(format!("rgaps-pipe-{}", std::process::id())));
     rustix::fs::mknodat(CWD, &pipe.0, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
     assert!(std::fs::metadata(&pipe.0).unwrap().file_type().is_fifo());
-    // Without a writer: who opens it for reading waits for one.
+    // The pipe has no writer: opening it for reading would block.
     let opened = rustix::fs::open(&pipe.0, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let next = Successor::of(host);
     for (what, segment, own) in
         [("segment", opened.as_fd(), next.own.as_fd()), ("own words", next.segment.as_fd(), opened.as_fd())]
     {
-        assert_eq!(next.hand_back(segment, own).len(), 1, "as {what}: it is no memory of the topic's");
+        assert_eq!(next.hand_back(segment, own).len(), 1, "as {what}: it is not memory of the topic");
     }
     assert!(next.hand_back(&next.segment, &next.own).is_empty(), "what the member has is taken back all the same");
 }
 
-/// A client of the manager's own user, and a member, in one topic whose manager has died; neither has handed anything back to the next one.
+/// A client of the manager's own user, and a member, in one topic whose manager has died. Neither has handed anything back to the next one yet.
 struct Pair {
     of_own: (Client, Subscribed, Vec<OwnedFd>),
     of_member: (Client, Subscribed, Vec<OwnedFd>),
@@ -228,13 +229,13 @@ impl Pair {
     }
 }
 
-/// A member hands a lie back before the other client hands back what is true; both have their slots then.
+/// A member hands back forged memory before the other client hands back the real one. The manager refuses it, and both clients keep their slots.
 fn a_lie_that_comes_first_is_refused(pair: &Pair, type_name: &str, segment: BorrowedFd<'_>) {
     let Pair { of_own: (own, own_slot, own_fds), of_member: (member, slot, fds), .. } = pair;
     let believed = member.hand_back(slot, type_name, [segment, fds[1].as_fd()]).is_empty();
     let lost = own.hand_back(own_slot, TYPE, [own_fds[0].as_fd(), own_fds[1].as_fd()]);
-    assert!(!believed && lost.is_empty(), "believed: {believed}; the other client is told {lost:?}");
-    assert!(member.hand_back(slot, TYPE, [fds[0].as_fd(), fds[1].as_fd()]).is_empty(), "the truth is believed");
+    assert!(!believed && lost.is_empty(), "forgery accepted: {believed}; the other client's slots refused: {lost:?}");
+    assert!(member.hand_back(slot, TYPE, [fds[0].as_fd(), fds[1].as_fd()]).is_empty(), "the real memory is accepted");
 }
 
 #[test]
@@ -245,7 +246,7 @@ fn a_member_that_hands_back_first_gives_a_topic_no_other_segment() {
     a_lie_that_comes_first_is_refused(&pair, TYPE, as_member(|| Segment::create(topic).unwrap()).as_fd());
     let Some(host) = self::host("another") else { return };
     let pair = Pair::of(host);
-    // Of the manager's own user, as a segment would be of which somebody has found a descriptor.
+    // A segment of the manager's own user, like one whose descriptor a member has got hold of.
     a_lie_that_comes_first_is_refused(&pair, TYPE, Segment::create(pair.of_member.1.topic.0).unwrap().as_fd());
 }
 

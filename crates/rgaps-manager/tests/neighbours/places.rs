@@ -1,4 +1,4 @@
-//! The runtime directory: whose it is, what its files are, and what becomes of a manager for which there is no room in it.
+//! The runtime directory: its owner, the modes of its files, and a manager without room in it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use rgaps_testing::{Child, skipped};
 
 use crate::{Host, outcome, until};
 
-/// Whether this machine lets us mount; else says so.
+/// Whether this machine permits mounts. Reports the test as skipped if not.
 fn can_mount() -> bool {
     match Command::new("unshare").args(["--mount", "true"]).output() {
         Ok(output) if output.status.success() => true,
@@ -22,7 +22,7 @@ fn can_mount() -> bool {
     }
 }
 
-/// A shell's text in mount and PID namespaces of its own, which end with it. $DIR is the host's folder, the programs are in PATH.
+/// Runs a shell script in mount and PID namespaces of its own, which end with it. $DIR is the host's folder, and PATH has the programs.
 fn in_namespace(host: &Host, text: &str) -> (bool, String, String) {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", text]);
@@ -52,7 +52,7 @@ fn files_of_the_runtime_directory_have_their_modes_whatever_the_umask_is() {
             command
         };
         let group = rustix::process::getegid().as_raw().to_string();
-        // A client starts it, and so makes some of the files.
+        // A client starts the manager, and so makes some of the files.
         let rgaps = rgaps_testing::programs::find("rgaps");
         let (good, _, errors) =
             outcome(start(&rgaps.display().to_string()).args(["topic", "list"]).env("RGAPS_SOCKET_GROUP", &group));
@@ -88,7 +88,7 @@ fn a_client_is_told_of_this_users_manager_in_the_other_default_directory() {
         return;
     }
     let host = Host::new("elsewhere");
-    // /tmp is where the other directory is; the namespace has one of its own.
+    // The other default directory is in /tmp; the namespace has its own /tmp.
     let uid = rustix::process::geteuid().as_raw();
     let text = r#"
 set -e

@@ -1,4 +1,4 @@
-//! Names that act on a terminal, told over the network and over the local socket.
+//! Names that affect a terminal, sent over the network and over the local socket.
 
 use std::os::fd::AsFd;
 
@@ -10,10 +10,10 @@ use rgaps_os::{PidFd, ProcessLock};
 
 use crate::{Host, LIMIT, outcome, until};
 
-/// Ends a line and forges one, sets the terminal's title, clears it, colours it (C0 and C1), and turns the direction of what follows.
+/// Ends a line and forges another, sets the terminal's title, clears it, colours it (C0 and C1), and reverses the direction of later text.
 const EVIL: &str = "arm\nFORGED\x1b]0;t\x07\x1b[2J\u{9b}31m\u{202e}\u{2066}\u{7f}\r\u{2028}x";
 
-/// No character that acts on a terminal, and no line that begins as a stranger wants it.
+/// Checks that a text has no character that affects a terminal, and no forged line.
 #[track_caller]
 fn assert_tame(what: &str, text: &str) {
     let acts =
@@ -46,7 +46,7 @@ impl Stranger {
         stranger
     }
 
-    /// The answer to a question; a refusal as its text.
+    /// The reply to a request; a refusal as its text.
     fn ask(&self, body: Body) -> Result<Reply, String> {
         self.connection.send(&Request { id: 1, body }, &[]).unwrap();
         loop {
@@ -57,7 +57,7 @@ impl Stranger {
         }
     }
 
-    /// The first warning that the manager gives.
+    /// The manager's first warning.
     fn warning(&self) -> String {
         until("a warning comes", || match self.connection.receive::<ToClient>(LIMIT).unwrap()?.message {
             ToClient::Notice(Notice::Warning { text, .. }) => Some(text),
@@ -76,7 +76,7 @@ fn endpoint(topic: &str, type_name: &str) -> Endpoint {
     }
 }
 
-/// Another host, whose names are evil, beside this one.
+/// Another host, with evil names.
 fn evil_network(host: &Host) -> Network {
     let config = Config {
         network: "loopback".to_owned(),
@@ -121,7 +121,7 @@ fn names_that_act_on_terminals_are_shown_escaped_by_commands_and_logs() {
     assert_tame("a refusal", &refused);
     subscribe("rgaps/Image").unwrap();
     let network = evil_network(&host);
-    // The other host's topics come in any order; once the last is there, so may be the others.
+    // The other host's topics arrive in any order.
     until("the other host is known", || {
         let (good, said, _) = outcome(&mut host.rgaps(&["topic", "list"]));
         (good && said.contains("/last")).then_some(())
@@ -162,7 +162,7 @@ fn names_that_act_on_terminals_are_shown_escaped_by_commands_and_logs() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_named_in_the_log_without_its_control_characters() {
+fn an_unreadable_message_is_logged_without_its_control_characters() {
     let host = Host::new("garbage");
     assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);
     let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();

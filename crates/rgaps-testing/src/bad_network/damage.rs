@@ -1,13 +1,13 @@
-//! Damage to a frame: a bit that checksums of the kernel catch, and words that change places, which they do not.
+//! Damage to a frame: a flipped bit, which the kernel's checksums detect, and swapped words, which they do not.
 
 use super::line::Random;
 
-/// Before the IP packet.
+/// Bytes of the Ethernet header, before the IP packet.
 pub const ETHERNET_BYTES: usize = 14;
 const IPV4: [u8; 2] = [8, 0];
 const TCP: u8 = 6;
 
-/// Turns a bit behind the Ethernet header. False if there is nothing.
+/// Flips a bit after the Ethernet header. False if there is none.
 pub(super) fn flip(frame: &mut [u8], random: &mut Random) -> bool {
     let Some(packet) = frame.get_mut(ETHERNET_BYTES..).filter(|packet| !packet.is_empty()) else { return false };
     let bit = random.below(packet.len() as u64 * 8);
@@ -15,10 +15,10 @@ pub(super) fn flip(frame: &mut [u8], random: &mut Random) -> bool {
     true
 }
 
-/// Swaps two words of a TCP payload that differ, so that its checksum stays right. False if there are none.
+/// Swaps two different words of a TCP payload, which keeps its checksum valid. False if there are none.
 pub(super) fn swap(frame: &mut [u8], random: &mut Random) -> bool {
     let Some(payload) = tcp_payload(frame) else { return false };
-    // The header has a multiple of four bytes, so words of the payload are words of the sum.
+    // The header has a multiple of four bytes, so words of the payload are words of the checksum.
     let words = (frame.len() - payload) / 2;
     let word = |frame: &[u8], index: usize| [frame[payload + 2 * index], frame[payload + 2 * index + 1]];
     let first = random.below(words as u64) as usize;
@@ -57,14 +57,14 @@ mod tests {
         [frame, payload.to_vec()].concat()
     }
 
-    /// The sum of TCP, without what does not change here.
+    /// TCP's checksum, without the parts that do not change here.
     fn sum(frame: &[u8]) -> u64 {
         let words = frame[ETHERNET_BYTES + 20..].chunks(2);
         words.map(|word| u64::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]))).sum::<u64>() % 0xffff
     }
 
     #[test]
-    fn swapped_words_leave_the_sum_as_it_was() {
+    fn swapping_words_does_not_change_the_checksum() {
         let whole = segment(&[0, 1, 2, 3, 4, 5, 6, 7, 8]);
         for seed in 0..100 {
             let mut frame = whole.clone();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_words_that_differ_is_not_swapped() {
+    fn a_payload_of_equal_words_is_not_swapped() {
         let mut other = segment(&[1, 2, 3, 4]);
         other[ETHERNET_BYTES + 9] = 17;
         for frame in [segment(&[]), segment(&[1]), segment(&[1, 2, 1, 2]), other, vec![0; 20], Vec::new()] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_changes_the_sum() {
+    fn a_flipped_bit_changes_the_checksum() {
         for seed in 0..100 {
             let whole = segment(&[1, 2, 3, 4]);
             let mut frame = whole.clone();

@@ -1,4 +1,4 @@
-//! One direction of a bad network: which frame goes when, and what happens to it. No clock, no thread; numbers follow from a seed.
+//! One direction of a bad network: when each frame is delivered, and what happens to it. No clock, no thread; random numbers come from a seed.
 //!
 //! ```text
 //!   handle(now, frame) ──cut? lost? too large? no room?──▶ damaged? ──▶ queue of (due, frame), once or twice ──poll(now)──▶
@@ -10,37 +10,37 @@ use std::time::{Duration, Instant};
 
 use super::damage;
 
-/// A million of a million: always.
+/// A million in a million: always.
 pub const ALWAYS_PPM: u32 = 1_000_000;
 
-/// What a network does to frames, each direction by itself. The default lets everything pass at once.
+/// What the network does to frames, in each direction separately. The default passes everything at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// Nothing passes, and what is under way is gone.
+    /// Nothing passes, and frames in flight are lost.
     pub is_cut: bool,
     /// Frames in a million that are lost.
     pub lost_ppm: u32,
-    /// Frames in a million that come twice.
+    /// Frames in a million that are delivered twice.
     pub twice_ppm: u32,
-    /// Frames in a million that are late by up to `late_by`, so that others overtake them.
+    /// Frames in a million that are delayed by up to `late_by`, so that others overtake them.
     pub late_ppm: u32,
-    /// How late.
+    /// The longest such delay.
     pub late_by: Duration,
-    /// Frames in a million of which one bit is turned; the kernel's checksums catch it.
+    /// Frames in a million of which one bit is flipped; the kernel's checksums detect it.
     pub flipped_ppm: u32,
-    /// Frames in a million in whose payload two 16-bit words change places; the kernel's checksums do not catch it.
+    /// Frames in a million of whose payload two 16-bit words are swapped; the kernel's checksums do not detect it.
     pub swapped_ppm: u32,
-    /// How long every frame is under way.
+    /// The delay of every frame.
     pub delay: Duration,
-    /// What passes in a second; 0 is no limit.
+    /// Bytes that pass per second; 0 is no limit.
     pub bytes_per_second: u64,
-    /// What waits for its turn at that rate; frames beyond it are lost.
+    /// Bytes that may wait at that rate; frames beyond it are lost.
     pub queue_bytes: u64,
-    /// Frames with more behind the Ethernet header are lost; 0 is no limit.
+    /// Frames with more bytes after the Ethernet header are lost; 0 is no limit.
     pub mtu_bytes: usize,
 }
 
-/// What has become of frames.
+/// Counts of what happened to frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// Frames that went in.
@@ -49,21 +49,21 @@ pub struct Passage {
     pub lost: u64,
     /// Lost in a cut.
     pub cut: u64,
-    /// Lost for want of room in the queue.
+    /// Lost because the queue was full.
     pub overflowed: u64,
-    /// Lost since they were larger than the MTU.
+    /// Lost because they were larger than the MTU.
     pub too_large: u64,
-    /// That came twice.
+    /// Delivered twice.
     pub twice: u64,
-    /// That others could overtake.
+    /// Delayed so that others could overtake them.
     pub late: u64,
-    /// With a bit turned.
+    /// With a flipped bit.
     pub flipped: u64,
-    /// With words swapped.
+    /// With swapped words.
     pub swapped: u64,
 }
 
-/// A frame under way. The order is that of leaving.
+/// A frame in flight. The order is the order of delivery.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     due: Instant,
@@ -71,13 +71,13 @@ struct UnderWay {
     frame: Vec<u8>,
 }
 
-/// Numbers that follow from a seed (xorshift, Marsaglia 2003).
+/// Pseudo-random numbers from a seed (xorshift, Marsaglia 2003).
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        // Neighbouring seeds begin far apart; 0 would stay 0.
+        // Neighbouring seeds start far apart. A state of 0 would stay 0.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -101,13 +101,13 @@ pub struct Line {
     random: Random,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     serial: u64,
-    /// When the last byte that waits has had its turn.
+    /// When the last waiting byte has passed.
     busy_until: Option<Instant>,
     passage: Passage,
 }
 
 impl Line {
-    /// Lets everything pass.
+    /// A line that passes everything.
     pub fn new(seed: u64) -> Self {
         Self {
             conditions: Conditions::default(),
@@ -119,7 +119,7 @@ impl Line {
         }
     }
 
-    /// From now on.
+    /// Sets the conditions from now on.
     pub fn set(&mut self, conditions: Conditions) {
         self.conditions = conditions;
         if conditions.is_cut {
@@ -129,12 +129,12 @@ impl Line {
         self.busy_until = None;
     }
 
-    /// What has become of the frames so far.
+    /// Counts of what has happened to frames so far.
     pub fn passage(&self) -> Passage {
         self.passage
     }
 
-    /// A frame goes in.
+    /// Takes a frame in.
     pub fn handle(&mut self, now: Instant, mut frame: Vec<u8>) {
         let conditions = self.conditions;
         self.passage.came += 1;
@@ -172,13 +172,13 @@ impl Line {
         self.send(due, frame);
     }
 
-    /// The next frame that comes out by now.
+    /// The next frame that is due by now.
     pub fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.due().filter(|due| *due <= now)?;
         self.under_way.pop().map(|Reverse(under_way)| under_way.frame)
     }
 
-    /// When `poll` has something.
+    /// When `poll` next has a frame.
     pub fn due(&self) -> Option<Instant> {
         self.under_way.peek().map(|Reverse(first)| first.due)
     }
@@ -188,7 +188,7 @@ impl Line {
         self.under_way.push(Reverse(UnderWay { due, serial: self.serial, frame }));
     }
 
-    /// When the last byte of a frame has passed at the line's rate; `None` if it has no room to wait.
+    /// When the last byte of a frame has passed at the line's rate. `None` if the queue has no room for it.
     fn turn(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let Conditions { bytes_per_second, queue_bytes, .. } = self.conditions;
         if bytes_per_second == 0 {
@@ -225,7 +225,7 @@ mod tests {
         u64::from_le_bytes(*frame[damage::ETHERNET_BYTES..].first_chunk().unwrap())
     }
 
-    /// What comes out of so many frames that go in one a millisecond, until nothing is under way: (milliseconds, number).
+    /// Sends `frames` frames, one per millisecond, and returns those that come out: (milliseconds, number).
     fn run(line: &mut Line, frames: u64) -> Vec<(u128, u64)> {
         let start = Instant::now();
         let mut out = Vec::new();
@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_conditions_lets_everything_pass_at_once() {
+    fn a_line_without_conditions_passes_everything_at_once() {
         let out = run(&mut line(Conditions::default()), 100);
         assert!(out.iter().enumerate().all(|(index, (at, number))| (*at, *number) == (index as u128, index as u64)));
         assert_eq!(out.len(), 100);
     }
 
     #[test]
-    fn so_many_frames_are_lost_twice_and_late_as_was_said_and_a_seed_repeats_them() {
+    fn frames_are_lost_doubled_and_delayed_at_their_rates_and_repeatably_by_seed() {
         let late_by = Duration::from_millis(20);
         let conditions =
             Conditions { lost_ppm: 50_000, twice_ppm: 20_000, late_ppm: 10_000, late_by, ..Conditions::default() };
@@ -263,21 +263,21 @@ mod tests {
         assert_eq!((came, out.len() as u64), (FRAMES, FRAMES - lost + twice));
         let about = |count: u64, percent: u64| (FRAMES * percent / 200..FRAMES * percent / 50).contains(&count);
         assert!(about(lost, 5) && about(twice, 2) && about(late, 1), "{:?}", first.passage());
-        assert!(out.windows(2).any(|pair| pair[0].1 > pair[1].1), "nobody overtook anybody");
-        assert!(out.iter().all(|(at, number)| *at <= u128::from(*number) + 20), "later than late");
+        assert!(out.windows(2).any(|pair| pair[0].1 > pair[1].1), "no frame overtook another");
+        assert!(out.iter().all(|(at, number)| *at <= u128::from(*number) + 20), "a delay beyond late_by");
         let mut again = line(conditions);
         assert_eq!((run(&mut again, FRAMES), again.passage()), (out, first.passage()));
     }
 
     #[test]
-    fn a_frame_is_under_way_for_the_delay() {
+    fn a_frame_is_in_flight_for_the_delay() {
         let out = run(&mut line(Conditions { delay: Duration::from_millis(50), ..Conditions::default() }), 100);
         assert!(out.iter().all(|(at, number)| *at == u128::from(*number) + 50) && out.len() == 100);
     }
 
     #[test]
     fn a_rate_holds_frames_back_and_a_full_queue_loses_them() {
-        // A frame has 22 bytes, so that ten pass in a second, and three wait.
+        // A frame has 22 bytes, so ten pass per second, and three wait.
         let conditions = Conditions { bytes_per_second: 220, queue_bytes: 44, ..Conditions::default() };
         let mut line = line(conditions);
         let out = run(&mut line, 10);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_loses_what_is_under_way_and_what_comes_until_it_is_over() {
+    fn a_cut_loses_frames_in_flight_and_new_ones_until_it_ends() {
         let delay = Duration::from_millis(50);
         let conditions = Conditions { delay, ..Conditions::default() };
         let mut line = line(conditions);

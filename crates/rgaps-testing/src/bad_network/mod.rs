@@ -1,4 +1,4 @@
-//! A bad network between two hosts: a thread that carries frames from one TAP interface to the other, as a `Line` each way says.
+//! A bad network between two hosts: a thread carries frames from one TAP interface to the other; a `Line` for each direction decides how.
 //!
 //! ```text
 //!   namespace of host 0                                       namespace of host 1
@@ -8,7 +8,7 @@
 //!   └────────────────┘        └────────────────────┘          └────────────────┘
 //! ```
 //!
-//! The kernel's own emulator (netem) is not in every kernel. What the hosts' kernels send is whole here: segmented, with checksums.
+//! Not netem, since not every kernel has it. The frames are as the hosts' kernels would send them on a wire: segmented, with checksums.
 
 mod damage;
 mod line;
@@ -23,9 +23,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 pub use line::{ALWAYS_PPM, Conditions, Line, Passage};
 
-/// Frames that are read before those that are due leave.
+/// Frames that are read, at most, before due ones are written.
 const FRAMES_A_TURN: usize = 64;
-/// More than a frame of any MTU that is set here.
+/// More bytes than a frame of any MTU that is set here.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// Carries frames until it is dropped.
@@ -37,7 +37,7 @@ pub struct BadNetwork {
 
 #[derive(Debug)]
 struct Shared {
-    /// Line n carries what host n sends.
+    /// Line n carries the frames of host n.
     lines: Mutex<([Line; 2], Conditions)>,
     stop: OwnedFd,
 }
@@ -52,14 +52,14 @@ impl BadNetwork {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// From now on, both ways.
+    /// Sets the conditions of both directions from now on.
     pub fn set(&self, conditions: Conditions) {
         let (lines, now) = &mut *lock(&self.shared);
         *now = conditions;
         lines.iter_mut().for_each(|line| line.set(conditions));
     }
 
-    /// Lets nothing pass, until it is restored.
+    /// Passes nothing, until `restore`.
     pub fn cut(&self) {
         let now = lock(&self.shared).1;
         self.set(Conditions { is_cut: true, ..now });
@@ -71,7 +71,7 @@ impl BadNetwork {
         self.set(Conditions { is_cut: false, ..now });
     }
 
-    /// What has become of the frames that each host sent.
+    /// Counts of what has happened to the frames of each host.
     pub fn passage(&self) -> [Passage; 2] {
         lock(&self.shared).0.each_ref().map(Line::passage)
     }
@@ -95,7 +95,7 @@ fn carry(taps: &[OwnedFd; 2], shared: &Shared) {
         let rest = due.map(|due| due.saturating_duration_since(Instant::now()));
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let mut fds = [&taps[0], &taps[1], &shared.stop].map(|fd| PollFd::new(fd, PollFlags::IN));
-        // An interrupted wait is one that ends early.
+        // An interrupted wait just ends early.
         let _ = poll(&mut fds, rest.as_ref());
         if !fds[2].revents().is_empty() {
             return;
@@ -113,7 +113,7 @@ fn carry(taps: &[OwnedFd; 2], shared: &Shared) {
             }
         }
         for (to, frame) in out {
-            // An interface that is down takes nothing: the frame is lost, as on a cable that leads nowhere.
+            // An interface that is down accepts no frame: the frame is lost, like on a disconnected cable.
             let _ = rustix::io::write(&taps[to], &frame);
         }
     }

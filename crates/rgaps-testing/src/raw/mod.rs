@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Updater, ioctl, opcode};
 
 const NAME_BYTES: usize = 16;
-/// `linux/if_tun.h`: Ethernet frames, without a header of the driver's before each.
+/// `linux/if_tun.h`: Ethernet frames, without a driver header before each.
 const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<c_int>(b'T', 202);
@@ -21,8 +21,7 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// From now on the calling thread may call nothing of the kernel but read, write and its own exit (seccomp(2), strict mode): anything else ends
-/// it.
+/// Restricts the calling thread to the system calls read, write and exit (seccomp(2), strict mode). Any other call kills it.
 pub(crate) fn give_up_system_calls() -> io::Result<()> {
     // SAFETY: it takes two numbers and touches no memory of ours.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) } {
@@ -31,7 +30,7 @@ pub(crate) fn give_up_system_calls() -> io::Result<()> {
     }
 }
 
-/// Ends the calling thread, and nothing else: no destructor runs.
+/// Ends the calling thread only. No destructor runs.
 pub(crate) fn exit_thread() -> ! {
     loop {
         // SAFETY: exit(2) of a thread takes a number and does not return; what the thread had borrowed stays borrowed for ever.
@@ -39,8 +38,8 @@ pub(crate) fn exit_thread() -> ! {
     }
 }
 
-/// Makes a TAP interface in the network namespace of the calling thread. Each read of the descriptor is a frame that the kernel sends there, each
-/// write one that it receives; neither blocks. The interface goes with the descriptor.
+/// Makes a TAP interface in the network namespace of the calling thread. Each read of the descriptor returns a frame that the kernel sends, each
+/// write is a frame that it receives; neither blocks. Closing the descriptor removes the interface.
 pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
     let descriptor =
         rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
