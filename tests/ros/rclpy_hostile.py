@@ -1,4 +1,4 @@
-"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes that go while samples are held, hostile descriptors, bad values."""
+"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes destroyed too early, hostile descriptors, bad values."""
 
 import functools
 import gc
@@ -50,7 +50,7 @@ class Callbacks(OnANode):
             except RuntimeError:
                 raised += 1
         self.assertEqual((seen, raised), ([1, 2, 3, 4], 2))
-        gc.collect()  # What the exceptions had in their hands.
+        gc.collect()  # Frees what the exceptions still refer to.
         self.assertEqual((subscription.statistics.held, subscription.statistics.lost, subscription.refused), (0, 0, 0))
         executor.shutdown()
 
@@ -73,7 +73,7 @@ class Callbacks(OnANode):
                 self.assertEqual(sample.tobytes(), bytes([7] * 4))
                 with self.assertRaises(rgaps.ClosedError):
                     _ = self.pair_[1].statistics
-                self.pair_[1].destroy()  # Once more harms nothing.
+                self.pair_[1].destroy()  # A second call is harmless.
 
     def test_those_of_a_reentrant_group_run_at_once_and_miss_nothing(self):
         self.spinning.end()
@@ -148,7 +148,7 @@ class Ends(OnANode):
             subscription = rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
             subscribers = watching.core.subscriber_count
             self.assertEqual(subscribers, 2 if IS_LAYERED else 1)
-            del subscription  # The node keeps it, as it keeps those of rclpy.
+            del subscription  # The node keeps it, as it keeps rclpy's own.
             self.assertEqual(watching.core.subscriber_count, subscribers)
             node.destroy_node()
             del node

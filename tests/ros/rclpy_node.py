@@ -1,4 +1,4 @@
-"""What publishers and subscriptions of rgaps.ros do on one rclpy node: refusals, parameters, QoS, diagnostics, destruction."""
+"""Publishers and subscriptions of rgaps.ros on one rclpy node: refusals, parameters, QoS, diagnostics, destruction."""
 
 import threading
 import unittest
@@ -19,12 +19,12 @@ from spinning import LONG, Spinning
 
 RCLError = rclpy_implementation.RCLError
 
-# Then the RMW itself keeps such descriptors back, when they are published or when they arrive.
+# Then the RMW itself refuses such descriptors, when they are published or when they arrive.
 IS_LAYERED = get_rmw_implementation_identifier() == "rmw_rgaps"
 
 
 class Seen(list):
-    """What a callback was called with; waited for by number."""
+    """The arguments of a callback's calls; tests wait for their number."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class OnANode(unittest.TestCase):
 
 
     def play(self, publisher, message):
-        """Publishes a descriptor of no message that could be had."""
+        """Publishes a descriptor without a message."""
         try:
             publisher.publisher.publish(message)
         except RCLError as error:
@@ -115,7 +115,7 @@ class Exchange(OnANode):
             loan.meta = loan.meta.replace(stamp=5)
         sample = self.seen.until(len)[0]
         self.assertEqual((sample.meta.stamp, sample.tobytes(), loan.handle), (5, b"\7" * 24, sample.handle))
-        publisher.push(sample)  # sent on, with its metadata
+        publisher.push(sample)  # forwarded, with its metadata
         self.assertEqual(self.seen.until(lambda seen: len(seen) == 2)[1].meta, sample.meta)
 
     def test_callbacks_with_message_info_and_coroutines(self):
@@ -141,7 +141,7 @@ class Exchange(OnANode):
         for _ in range(5):
             publisher.push(np.zeros((2, 2), np.uint8))
         numbers.until(lambda seen: len(seen) == 5)
-        # The last callback's own hold goes with its return.
+        # The last callback's own reference goes with its return.
         while subscription.statistics.held:
             self.executor.wake()
         self.assertEqual(numbers, [1, 2, 3, 4, 5])
@@ -188,7 +188,7 @@ class Joining(OnANode):
             self.play(publisher, message)
             while not IS_LAYERED and subscription.early + subscription.refused < count:
                 self.executor.wake()
-        # As many as the core subscriber is deep: 2, and the slack.
+        # As many as the core subscriber's depth: 2, and the slack.
         self.assertEqual((subscription.early, subscription.refused), (0, 0) if IS_LAYERED else (10, 30))
         handle = publisher.push(np.zeros((2, 2), np.uint8))
         self.assertEqual(self.seen.until(len)[0].handle, handle)
@@ -241,7 +241,7 @@ class Parameters(OnANode):
         self.assertFalse(result.successful)
         with self.assertRaises(rgaps.NoSpaceError):
             publisher.push(np.zeros((2000, 2000, 3), np.uint8))
-        # Another publisher of the topic goes by the same.
+        # Another publisher of the topic uses the same parameters.
         second = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         self.assertEqual(second.statistics.pool_bytes, 8 << 20)
 
