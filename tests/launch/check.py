@@ -212,13 +212,13 @@ def a_launch_file_that_includes_one_gives_it_namespace_and_remappings(folder):
         assert f'{topic} subscriber 1: messages 10' in launch.text(), launch.text()
 
 
-def what_does_not_come_whole_is_an_exit_status(folder):
+def a_stream_with_mismatched_messages_is_an_exit_status(folder):
     launch = Launch(folder, 'pair.launch.py', 'type:=cloud', 'timeout:=1')
     assert launch.end() == 1 and 'mismatched' in sums(launch), launch.text()
     launch.assert_nothing_is_left()
 
 
-def a_killed_manager_is_started_again_and_the_stream_goes_on(folder):
+def a_killed_manager_is_restarted_and_the_stream_goes_on(folder):
     launch = Launch(folder, 'pair.launch.py', 'count:=60', 'subscribers:=2')
     launch.await_text(SERVES, 2)
     launch.await_text('connected over', 2)
@@ -233,7 +233,7 @@ def a_killed_manager_is_started_again_and_the_stream_goes_on(folder):
     launch.assert_nothing_is_left()
 
 
-def an_interrupted_launch_sums_up_and_leaves_nothing(folder):
+def an_interrupted_launch_prints_its_totals_and_leaves_nothing(folder):
     launch = Launch(folder, 'pair.launch.py', 'count:=0', 'subscribers:=2')
     launch.await_text('connected over', 2)
     assert launch.end(signal.SIGINT) == 0 and 'subscribers 2 messages' in sums(launch), launch.text()
@@ -247,7 +247,7 @@ def nothing_is_left_of_a_launch_that_was_killed(folder):
     launch.assert_nothing_is_left()
 
 
-def a_manager_that_serves_already_is_used_and_left_alone(folder):
+def a_manager_that_already_serves_is_used_and_not_ended(folder):
     runtime_dir = pathlib.Path(folder) / 'served'
     runtime_dir.mkdir(mode=0o700)
     variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_NETWORK': 'local'}
@@ -268,7 +268,7 @@ def a_manager_that_serves_already_is_used_and_left_alone(folder):
         manager.wait(LIMIT)
 
 
-def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
+def settings_with_which_nothing_would_run_are_refused_before_anything_runs(folder):
     for wrong, why in (('subscribers:=0', 'subscribers is "0"; it must be a whole number from 1 on'),
                        ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it must be a whole number from 0 on'),
                        ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it must name one topic or more'),
@@ -277,7 +277,7 @@ def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
         assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()
 
 
-def what_the_programs_refuse_ends_the_launch_and_is_an_exit_status(folder):
+def an_argument_that_a_program_refuses_ends_the_launch_with_an_exit_status(folder):
     for told in (('topics:=two words',), ('settings:=no_such_key=1',), ('device:=banana',), ('exhaustion:=sometimes',)):
         launch = Launch(folder, 'pair.launch.py', 'count:=3', 'subscribers:=1', *told)
         assert launch.end() == 1, launch.text()
@@ -294,13 +294,13 @@ TESTS = [
     a_pair_on_two_loopback_addresses_does_the_same,
     names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed,
     a_launch_file_that_includes_one_gives_it_namespace_and_remappings,
-    what_does_not_come_whole_is_an_exit_status,
-    a_killed_manager_is_started_again_and_the_stream_goes_on,
-    an_interrupted_launch_sums_up_and_leaves_nothing,
+    a_stream_with_mismatched_messages_is_an_exit_status,
+    a_killed_manager_is_restarted_and_the_stream_goes_on,
+    an_interrupted_launch_prints_its_totals_and_leaves_nothing,
     nothing_is_left_of_a_launch_that_was_killed,
-    a_manager_that_serves_already_is_used_and_left_alone,
-    what_would_leave_nothing_to_do_is_refused_before_anything_runs,
-    what_the_programs_refuse_ends_the_launch_and_is_an_exit_status,
+    a_manager_that_already_serves_is_used_and_not_ended,
+    settings_with_which_nothing_would_run_are_refused_before_anything_runs,
+    an_argument_that_a_program_refuses_ends_the_launch_with_an_exit_status,
 ]
 
 

@@ -192,7 +192,7 @@ class Run:
     def expect_on_device(self):
         """The viewer reads every image on the CPU, which costs copies if the pools are in device memory."""
         if self.lines(r'copied_bytes (\d+)') in ([], ['0']):
-            raise Failed('the viewer had to copy nothing: the pools lie in host memory')
+            raise Failed('the viewer copied payloads although the pools are in host memory')
 
     def expect_nothing_left(self):
         """The processes of the launch: all have this host's runtime directory in their environment, and so has the manager."""
@@ -256,13 +256,13 @@ def run_pictures(world, device='host', **arguments):
 
 # ---- Tests -----------------------------------------------------------------------------------------------------------------
 
-def eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges(world):
+def eight_detectors_in_two_languages_read_every_image_in_place(world):
     run = run_pictures(world, rust='false')
     run.expect('copied_bytes', 'copied_bytes 0')
     run.expect_no_copies(['rectify', *DETECTORS, 'viewer'])
 
 
-def a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges(world):
+def detectors_in_cpp_python_and_rust_read_every_image(world):
     try:
         program = pathlib.Path(get_package_prefix('rgaps_examples_rust'), 'lib', 'rgaps_examples_rust', 'edges')
     except PackageNotFoundError:
@@ -349,8 +349,8 @@ def expect_numbers(run, wanted):
         raise Failed(f'{numbers} came of {wanted}')
 
 
-TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges,
-         a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges, clouds_are_filtered_and_their_clusters_counted,
+TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
+         detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
          tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
          stages_on_a_gpu_copy_nothing_to_the_host]
 

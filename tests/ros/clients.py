@@ -192,7 +192,7 @@ class OnRmw:
             with self.subTest(publisher=publisher):
                 self.exchange(publisher, [self.plain(client) for client in CLIENTS])
 
-    def test_names_are_remapped_and_lie_in_namespaces(self):
+    def test_names_are_remapped_and_belong_to_namespaces(self):
         self.manager(self.here)
         more = ["--ros-args", "-r", "__ns:=/robot", "-r", "camera/front:=eye"]
         for publisher in CLIENTS:
@@ -227,7 +227,7 @@ class OnRmw:
                 # The other host has one core subscriber, however many subscribers it has.
                 self.exchange(publisher, readers, core_subscribers=1, at=(environments[0], wraps[0]))
 
-    def test_what_rclpy_nodes_have_besides(self):
+    def test_features_of_rclpy_nodes(self):
         self.manager(self.here)
         program = self.start([sys.executable, str(HERE / "rclpy_node.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)

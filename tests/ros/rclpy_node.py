@@ -103,7 +103,7 @@ class Exchange(OnANode):
         with self.assertRaisesRegex(TypeError, "GpuImage, GpuPointCloud or GpuTensor"):
             rgaps.ros.handle_of(DiagnosticArray())
 
-    def test_loans_are_published_by_with_and_given_back_by_an_exception(self):
+    def test_loans_are_published_by_with_and_freed_by_an_exception(self):
         publisher, _subscription = self.pair()
         with self.assertRaises(RuntimeError), publisher.loan(rgaps.Image(4, 2)):
             raise RuntimeError("on purpose")
@@ -135,7 +135,7 @@ class Exchange(OnANode):
         with self.assertRaisesRegex(TypeError, "a sample, or a sample and its message info"):
             rgaps.ros.Subscription(self.node, rgaps.Image, "image", lambda: None)
 
-    def test_a_sample_is_released_with_the_callback_that_does_not_keep_it(self):
+    def test_a_sample_that_the_callback_does_not_keep_is_released(self):
         numbers = Seen()
         publisher, subscription = self.pair(callback=lambda sample: numbers(sample.info.sequence))
         for _ in range(5):
@@ -148,7 +148,7 @@ class Exchange(OnANode):
 
 
 class Joining(OnANode):
-    def test_a_node_that_joins_a_running_stream_refuses_and_loses_nothing_and_holds_nothing_that_it_was_not_told_of(self):
+    def test_a_node_that_joins_a_stream_refuses_loses_and_holds_nothing(self):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 100)
         ends = threading.Event()
 
@@ -177,7 +177,7 @@ class Joining(OnANode):
             self.assertEqual(sequences, list(range(sequences[0], sequences[-1] + 1)))
             self.assertEqual((subscription.refused, subscription.statistics.lost), (0, 0))
 
-    def test_descriptors_of_before_are_early_and_those_of_a_replay_refused(self):
+    def test_earlier_descriptors_are_early_and_replayed_ones_refused(self):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 30)
         meta = rgaps.Image(2, 2, "mono8")
         before = [rgaps.ros.message_of(publisher.push(np.zeros((2, 2), np.uint8)), meta) for _ in range(40)]
@@ -195,7 +195,7 @@ class Joining(OnANode):
 
 
 class Refusals(OnANode):
-    def test_replayed_descriptors_are_refused_and_counted_and_what_follows_comes(self):
+    def test_replayed_descriptors_are_refused_and_counted_and_later_ones_taken(self):
         publisher, subscription = self.pair()
         publisher.push(np.zeros((2, 2), np.uint8))
         sample = self.seen.until(len).pop()
@@ -209,7 +209,7 @@ class Refusals(OnANode):
         self.assertEqual(subscription.statistics.lost, 0)
         self.assertEqual(subscription.refused, 0 if IS_LAYERED else 3)
 
-    def test_a_callback_is_called_no_more_after_destroy(self):
+    def test_a_callback_is_not_called_after_destroy(self):
         publisher, subscription = self.pair()
         subscription.destroy()
         publisher.push(np.zeros((2, 2), np.uint8))
@@ -245,7 +245,7 @@ class Parameters(OnANode):
         second = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         self.assertEqual(second.statistics.pool_bytes, 8 << 20)
 
-    def test_a_parameter_that_means_nothing_is_refused_and_leaves_no_publisher(self):
+    def test_an_invalid_parameter_is_refused_and_leaves_no_publisher(self):
         with self.assertRaisesRegex(Exception, "wait, drop_oldest, refuse"):
             rgaps.ros.Publisher(self.node, rgaps.Image, "odd")
         self.assertEqual(self.node.count_publishers("odd"), 0)
@@ -255,7 +255,7 @@ class Parameters(OnANode):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", qos_overriding_options=options)
         self.assertEqual(publisher.publisher.qos_profile.reliability, ReliabilityPolicy.BEST_EFFORT)
 
-    def test_late_joiners_get_what_is_transient_local(self):
+    def test_late_joiners_get_transient_local_messages(self):
         latched = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=3, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         publisher = rgaps.ros.Publisher(self.node, rgaps.Tensor, "map", latched)
         handles = [publisher.push(np.full(4, number, np.int32)) for number in range(5)]
