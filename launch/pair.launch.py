@@ -23,13 +23,13 @@ from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, 
 PAIR_ARGUMENTS = [
     argument('input', str(EXAMPLE_DATA), 'A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.'),
     argument('subscribers', '8', 'Subscribers of each topic, one or more.'),
-    argument('count', '300', 'Messages after which each subscriber ends, and with the last one the launch. 0: they do not end.'),
-    argument('history', 'keep_all', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
-    argument('exhaustion', 'wait:60000', 'What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('count', '300', 'Messages after which each subscriber ends. The launch ends with the last subscriber. 0: they do not end.'),
+    argument('history', 'keep_all', 'With keep_all, publishers wait and no message is lost.', choices=['keep_last', 'keep_all']),
+    argument('exhaustion', 'wait:60000', 'What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.'),
     argument('wait_for', '1', 'Subscribers to wait for before the first message; the other host counts as one.'),
-    argument('timeout', '60', 'Seconds of silence after which a subscriber gives up.'),
+    argument('timeout', '60', 'Seconds without a message after which a subscriber gives up.'),
     argument('settings', 'keep_all_timeout_ms=60000', 'Keys of docs/configuration.md for both managers: key=value,key=value.'),
-    argument('loopback', 'false', 'Two loopback addresses also when root.', choices=['true', 'false']),
+    argument('loopback', 'false', 'Use two loopback addresses even as root.', choices=['true', 'false']),
 ]
 LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 

@@ -30,45 +30,45 @@ def argument(name, default, description, **more):
     return DeclareLaunchArgument(name, default_value=default, description=description, **more)
 
 
-TOPICS = argument('topics', 'camera/front', 'Topics, separated by commas; relative ones are below `namespace`.')
+TOPICS = argument('topics', 'camera/front', 'Topics, separated by commas; relative names get `namespace` as prefix.')
 
 HOST_ARGUMENTS = [
-    argument('transport', '', 'How payload goes between hosts. Empty: as configured.', choices=['', 'auto', 'tcp', 'rdma']),
-    argument('device', '', 'What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID. Empty: as configured.'),
+    argument('transport', '', 'Transport between hosts. Empty: as configured.', choices=['', 'auto', 'tcp', 'rdma']),
+    argument('device', '', 'Device of the pools: auto, host, cuda, cuda:N or cuda:GPU-UUID. Empty: as configured.'),
     argument('namespace', '', 'The ROS namespace of relative topics.'),
     argument('domain', '', 'The ROS domain. Empty: ROS_DOMAIN_ID, else 0.'),
     argument('settings', '', 'More keys of docs/configuration.md for the manager: key=value,key=value.'),
 ]
 
 ADDRESS_ARGUMENTS = [
-    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447. Empty: hosts of the LAN find each other.'),
-    argument('listen', '', 'Where others find this host: tcp/0.0.0.0:7447.'),
+    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447. Empty: hosts on the LAN find each other.'),
+    argument('listen', '', 'Address on which this host listens: tcp/0.0.0.0:7447.'),
     argument('address', '', 'Addresses for payload. Empty: every address.'),
     argument('runtime_dir', '', "The manager's runtime directory. Empty: the user's own."),
 ]
 
 QOS_ARGUMENTS = [
-    argument('reliability', 'reliable', 'Whether a cut link may lose messages.', choices=['reliable', 'best_effort']),
-    argument('durability', 'volatile', 'Whether late subscribers get what is kept.', choices=['volatile', 'transient_local']),
-    argument('depth', '10', 'Messages that are kept: by publishers for late subscribers and links, by subscribers unread.'),
+    argument('reliability', 'reliable', 'Whether an interrupted link may lose messages.', choices=['reliable', 'best_effort']),
+    argument('durability', 'volatile', 'Whether late subscribers get the last messages.', choices=['volatile', 'transient_local']),
+    argument('depth', '10', 'Messages to keep: by publishers for late subscribers and links, by subscribers until they are read.'),
 ]
 
 PUBLISH_ARGUMENTS = [
     argument('rate', '30', 'Messages a second on each topic.'),
-    argument('exhaustion', 'wait:1000', 'What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('exhaustion', 'wait:1000', 'What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.'),
     argument('pool_bytes', '', 'Size of a pool: 256MiB. Empty: as configured.'),
     argument('wait_for', '0', 'Subscribers to wait for before the first message; a remote host counts as one.'),
 ]
 
 SUBSCRIBE_ARGUMENTS = [
-    argument('type', 'image', 'What the topics carry.', choices=['image', 'cloud', 'tensor', 'bytes']),
+    argument('type', 'image', 'Type of the topics.', choices=['image', 'cloud', 'tensor', 'bytes']),
     argument('subscribers', '1', 'Subscribers of each topic, one or more.'),
-    argument('history', 'keep_last', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
-    argument('count', '0', 'Messages after which each subscriber ends, and with the last one the launch, with a line of sums and an exit '
-                           'status that is 0 if all came whole. 0: they do not end.'),
-    argument('timeout', '', 'Seconds of silence after which a subscriber gives up. Empty: it does not.'),
-    argument('expect', '', 'What the publishers were given as input, to compare each message with. Empty: its checksum is compared.'),
-    argument('save', '', 'Folder for what comes. Empty: it is not saved.'),
+    argument('history', 'keep_last', 'With keep_all, publishers wait and no message is lost.', choices=['keep_last', 'keep_all']),
+    argument('count', '0', 'Messages after which each subscriber ends. The launch ends with the last subscriber, with a line of totals and '
+                           'exit status 0 if all messages arrived intact. 0: they do not end.'),
+    argument('timeout', '', 'Seconds without a message after which a subscriber gives up. Empty: never.'),
+    argument('expect', '', 'Input of the publishers, to compare each message with. Empty: only checksums are compared.'),
+    argument('save', '', 'Folder in which to save messages. Empty: they are not saved.'),
 ]
 
 

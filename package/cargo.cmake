@@ -1,10 +1,10 @@
-# How the ROS packages of this repository that hold Rust are built: by cargo, in a folder that they share.
+# Builds the ROS packages of this repository that contain Rust: with cargo, in a target folder that they share.
 #
 #   rgaps_cargo(TARGET ARGUMENT ... [ENVIRONMENT NAME=VALUE ...])    a target of `all` that runs `cargo build --locked` with these arguments
-#   RGAPS_BUILT                                                      where its programs and libraries are then
+#   RGAPS_BUILT                                                      the folder of the resulting programs and libraries
 #
-# Shared, since packages have most of what they build in common: under colcon, whose build folders lie side by side, all use that of the
-# package rgaps. Cargo takes a lock there, so that packages which are built at once wait for each other instead of building the same twice.
+# Shared, because the packages have most dependencies in common. Under colcon, whose build folders are side by side, all use the one of the package
+# rgaps. Cargo locks it, so packages that are built at the same time wait for each other instead of building the same crates twice.
 
 set(RGAPS_PROFILE release CACHE STRING "cargo's profile: release or dev")
 get_filename_component(BUILD_FOLDER "${CMAKE_CURRENT_BINARY_DIR}" NAME)
@@ -21,13 +21,13 @@ else()
   set(RGAPS_BUILT "${RGAPS_TARGET_DIR}/${RGAPS_PROFILE}")
 endif()
 
-# ROS developers may have come without Rust; say so before anything is built.
+# ROS developers may not have Rust; report that before anything is built.
 find_program(CARGO cargo HINTS "$ENV{CARGO_HOME}/bin" "$ENV{HOME}/.cargo/bin")
 if(NOT CARGO)
   message(FATAL_ERROR "cargo was not found: install Rust's stable toolchain with rustup (https://rustup.rs), or put cargo into PATH")
 endif()
 
-# A distribution's is often too old, and says so in words of its own (of lock files, of editions).
+# A distribution's cargo is often too old, and then fails with obscure errors (about lock files or editions).
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../Cargo.toml" RUST_NEEDED REGEX "^rust-version = ")
 string(REGEX MATCH "[0-9.]+" RUST_NEEDED "${RUST_NEEDED}")
 execute_process(COMMAND "${CARGO}" --version WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" OUTPUT_VARIABLE RUST_FOUND)

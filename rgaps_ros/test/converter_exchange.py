@@ -94,8 +94,8 @@ class Exchange(Node):
     def run(self, good, bad):
         # Converters publish at once, but subscribe only while their output has a subscriber.
         self.until(lambda: self.count_publishers(f'/{self.name}/cpu_out') == 1 and self.count_publishers(f'/{self.name}/gpu') == 1, 'converters')
-        assert self.count_subscribers(f'/{self.name}/gpu') == 0, 'the GPU topic is read though nobody looks'
-        assert self.publisher.get_subscription_count() == 0, 'the CPU topic is read though nobody looks'
+        assert self.count_subscribers(f'/{self.name}/gpu') == 0, 'the GPU topic is subscribed to without a subscriber of the output'
+        assert self.publisher.get_subscription_count() == 0, 'the CPU topic is subscribed to without a subscriber of the output'
         subscription = self.create_subscription(self.kind, f'/{self.name}/cpu_out', self.came.append, 10)
         self.until(lambda: self.publisher.get_subscription_count() == 1, 'both converters subscribe')
         for number, message in enumerate(good):

@@ -158,7 +158,7 @@ def samples_survive_recording_and_playing_a_bag_through_the_converter(context, w
     environments = [{}, {'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}]
     recording = next((environment for environment in environments if records_pictures(world, host, environment)), None)
     if recording is None:
-        return 'rosbag2 records no sensor_msgs/Image here, whoever publishes them'
+        return 'rosbag2 records no sensor_msgs/Image here, from any publisher'
     bag = os.path.join(world.folder, 'pictures')
     converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/samples', '/pictures', recording)
     recorder = record(host, 'recorder', bag, '/pictures', recording)

@@ -126,7 +126,7 @@ impl Guard {
 
     /// Call it after the notifier's thread has ended, so that no trigger follows.
     fn destroy(self) {
-        // SAFETY: made by `Waiters::get`, and destroyed once, by whoever has its waiter.
+        // SAFETY: made by `Waiters::get`, and destroyed once, by the owner of its waiter.
         let _ = unsafe { calls::rmw_destroy_guard_condition(self.0.0) };
     }
 

@@ -58,7 +58,7 @@ impl Descriptor {
     }
 
     /// Copies it into a ROS message of its type.
-    // SAFETY: a message of this kind lies there, and nobody reads it meanwhile.
+    // SAFETY: a message of this kind is there, and no thread reads it meanwhile.
     pub(crate) unsafe fn copy_to(&self, kind: Kind, message: *mut c_void) {
         // SAFETY: the message is so long, as the caller says; the descriptor is longer; they are different memory.
         unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), message.cast(), bytes_of(kind.encoded_bytes())) };
@@ -66,7 +66,7 @@ impl Descriptor {
 }
 
 /// The handle at the start of a ROS message.
-// SAFETY: a message of one of the types lies there, and nobody writes it meanwhile.
+// SAFETY: a message of one of the types is there, and no thread writes it meanwhile.
 pub(crate) unsafe fn handle_of(message: *const c_void) -> Handle {
     // SAFETY: every one of the types begins with these bytes, which may be any.
     Handle::from_bytes(&unsafe { message.cast::<[u8; Handle::BYTES]>().read() })

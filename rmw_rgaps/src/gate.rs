@@ -110,7 +110,7 @@ mod tests {
             assert!(!gate.is_closed());
             is_over.store(true, Ordering::Release);
             drop(inside);
-            assert!(closing.join().unwrap(), "closed while somebody was inside");
+            assert!(closing.join().unwrap(), "closed while a thread was inside");
         });
         assert!(gate.is_closed());
     }

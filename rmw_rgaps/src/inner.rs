@@ -96,7 +96,7 @@ fn library_of(asked: &OsStr) -> Result<CString, String> {
     };
     if let Some(refused) = NO_INNER.iter().find(|refused| file == format!("lib{refused}.so")) {
         let next = "give the RMW below it, such as rmw_fastrtps_cpp, or unset the variable";
-        return Err(format!("{VARIABLE} is {name:?}, but {refused} is no RMW that rmw_rgaps can lie over; {next}"));
+        return Err(format!("{VARIABLE} is {name:?}, but {refused} cannot be the RMW below rmw_rgaps; {next}"));
     }
     let path = if name.starts_with('/') { asked.as_bytes().to_vec() } else { file.into_bytes() };
     CString::new(path).map_err(|_| format!("{VARIABLE} is {name:?}, which contains a zero byte"))
@@ -105,7 +105,7 @@ fn library_of(asked: &OsStr) -> Result<CString, String> {
 fn load(asked: &OsStr) -> Result<Functions, String> {
     let library = library_of(asked)?;
     let name = library.to_string_lossy();
-    // SAFETY: a C string. Who chose the library answers for its constructors.
+    // SAFETY: a C string. The user who chose the library vouches for its constructors.
     let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
     if handle.is_null() {
         let next = format!("install that RMW and source its setup file, or choose another one by {VARIABLE}");
@@ -115,7 +115,7 @@ fn load(asked: &OsStr) -> Result<Functions, String> {
     let lookup = |name: &CStr| unsafe { libc::dlsym(handle, name.as_ptr()) };
     let own: unsafe extern "C" fn() -> *const std::ffi::c_char = crate::forward::own_identifier();
     if lookup(c"rmw_get_implementation_identifier") == own as usize as *mut c_void {
-        return Err(format!("{name} is rmw_rgaps itself, which cannot lie over itself; set {VARIABLE} to another RMW"));
+        return Err(format!("{name} is rmw_rgaps itself, which cannot be below itself; set {VARIABLE} to another RMW"));
     }
     let (functions, missing) = Functions::find(lookup);
     if missing.is_empty() {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(library("/opt/x/librmw_x.so").unwrap(), "/opt/x/librmw_x.so");
         for refused in ["rmw_rgaps", "rmw_implementation", "/opt/x/librmw_rgaps.so"] {
             let text = library(refused).unwrap_err();
-            assert!(text.contains(refused) && text.contains("no RMW that rmw_rgaps can lie over"), "{text}");
+            assert!(text.contains(refused) && text.contains("cannot be the RMW below rmw_rgaps"), "{text}");
         }
         for refused in ["a/b", "./librmw_x.so", "/opt/x", "/", "rmw_x/"] {
             let text = library(refused).unwrap_err();

@@ -141,7 +141,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
 #[derive(Debug)]
 pub(crate) struct Raw<T = c_void>(pub(crate) *mut T);
 
-// SAFETY: an address; whoever follows it says why that may be done from that thread.
+// SAFETY: an address; code that dereferences it says why it may on its thread.
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Raw<T> {}

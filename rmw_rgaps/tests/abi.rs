@@ -133,14 +133,14 @@ fn an_inner_rmw_that_is_not_installed_is_an_error_with_the_next_step() {
 #[test]
 fn the_layer_is_no_inner_rmw_of_itself() {
     let Some(text) = refused("rmw_rgaps", |_| {}) else { return };
-    assert!(text.contains("rmw_rgaps is no RMW that rmw_rgaps can lie over"), "{text}");
+    assert!(text.contains("rmw_rgaps cannot be the RMW below rmw_rgaps"), "{text}");
 }
 
 #[test]
 fn the_layer_under_another_name_is_no_inner_rmw_of_itself() {
     let other = |folder: &Path| std::os::unix::fs::symlink(common::layer(), folder.join("librmw_other.so")).unwrap();
     let Some(text) = refused("rmw_other", other) else { return };
-    assert!(text.contains("rmw_rgaps itself, which cannot lie over itself"), "{text}");
+    assert!(text.contains("rmw_rgaps itself, which cannot be below itself"), "{text}");
 }
 
 #[test]

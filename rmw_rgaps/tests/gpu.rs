@@ -421,7 +421,7 @@ fn a_loaned_descriptor_has_its_kind_and_is_published_once() {
     bench.destroy_publisher(another);
     bench.destroy_publisher(publisher);
     assert!(common::logged(&bench.rcutils).contains("2 lent messages never came back"));
-    // SAFETY: what is lent stays for whoever has it.
+    // SAFETY: a loan that is not returned stays allocated.
     unsafe { lent.write_bytes(7, bytes_of(Kind::Image)) };
 }
 
@@ -528,7 +528,7 @@ fn the_callback_is_told_of_messages_already_waiting_and_of_each_new_one() {
     set(None);
     push(&core, 9);
     bench.wait_for(subscription);
-    assert_eq!(TOLD.load(Ordering::SeqCst), 7, "nobody is told any more");
+    assert_eq!(TOLD.load(Ordering::SeqCst), 7, "no callback is called any more");
     bench.destroy_subscription(subscription);
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What colcon finds in a workspace that has this repository in its `src`: the ROS packages, all of them and nothing else.
+"""Checks what colcon finds in a workspace that has this repository in its `src`: all of its ROS packages and nothing else.
 
     check.py COLCON ...
 
-asks each of these programs, in an empty workspace with a copy of what git has and what it does not ignore. The manifests are read as well.
+runs each of these programs in an empty workspace with a copy of the files that git tracks or would add. Also checks the manifests.
 """
 
 import pathlib
@@ -15,20 +15,20 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# All of them.
+# All ROS packages.
 PACKAGES = {'rgaps', 'rgaps_examples', 'rgaps_examples_rust', 'rgaps_msgs', 'rgaps_ros', 'rmw_rgaps'}
 GROUPS = {'rgaps_msgs': 'rosidl_interface_packages', 'rmw_rgaps': 'rmw_implementation_packages'}
 
 
 def files():
-    """What a clone would have, and what is new."""
+    """The files of a clone, and new ones."""
     command = ['git', '-C', str(ROOT), 'ls-files', '-z', '--cached', '--others', '--exclude-standard']
     names = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split('\0')
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
 def manifest(path):
-    """The package's name and build type; what a manifest must have is there."""
+    """The package's name and build type; checks the manifest's required parts."""
     package = xml.etree.ElementTree.parse(path).getroot()
     name = package.findtext('name')
     for wanted in ('version', 'description', 'maintainer', 'license', 'export/build_type'):
@@ -42,7 +42,7 @@ def manifest(path):
 
 
 def listed(colcon, workspace):
-    """Lines of `colcon list`: name, path, type. What it has to say besides is a mistake of ours."""
+    """Lines of `colcon list`: name, path, type. Any other output indicates an error in this repository."""
     done = subprocess.run([colcon, '--log-base', '/dev/null', 'list'], cwd=workspace, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, f'{colcon} list: {done.stderr}'
     return [line.split('\t') for line in done.stdout.splitlines()]

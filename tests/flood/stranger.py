@@ -1,9 +1,9 @@
-"""A stranger who announces and takes back without end, with the zenoh of PyPI.
+"""Floods the network with announcements and withdrawals, with PyPI's zenoh.
 
 usage: stranger.py LOCATOR SECONDS AT_A_TIME < KEYS
 
-Declares a liveliness token for each key that standard input has, one a line, again and again; of these so many stay at a time. Writes "flooding"
-once it begins, and in the end how many tokens it declared and took back.
+Repeatedly declares a liveliness token for each key on standard input, one a line; AT_A_TIME tokens exist at once. Prints "flooding" once it begins,
+and at the end how many tokens it declared and withdrew.
 """
 
 import collections

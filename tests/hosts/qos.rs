@@ -33,7 +33,7 @@ fn without_flow_control_torn_messages_are_counted_and_never_taken() {
     world.await_info(1, "topic", "that messages were torn", |info| torn(info) > 0);
     subscriber.await_lines(&world, 20);
     let published = publisher.interrupt(&world);
-    assert_eq!(published["refused"], 0, "the sender waits for nobody: {published}");
+    assert_eq!(published["refused"], 0, "the sender does not wait: {published}");
     let received = subscriber.interrupt_and_account(&world);
     assert!(number(&received["statistics"]["lost"]) > 0, "{received}");
 }
@@ -77,7 +77,7 @@ fn a_stalled_remote_keep_all_subscriber_becomes_keep_last_with_a_warning() {
     stalled.child.stop().unwrap();
     // Reported on the subscriber's host to all clients in the topic.
     let said = within_limit(|| other.errors().contains("it is keep-last from now on").then_some(()));
-    assert!(said.is_some(), "nobody was made keep-last\n{}", world.logs());
+    assert!(said.is_some(), "no subscriber was made keep-last\n{}", world.logs());
     other.await_lines(&world, other.lines().len() + 100);
     stalled.child.go_on().unwrap();
     stalled.await_lines(&world, stalled.lines().len() + 50);

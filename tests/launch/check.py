@@ -1,8 +1,8 @@
-"""The launch files: what they can be told, and with ROS 2 what they do.
+"""Tests the launch files: their arguments, and with ROS 2 their behaviour.
 
-Without ROS 2's launch a few names stand in for it, so that the files run and declare their arguments; the rest is skipped by name. With it
-`ros2 launch rgaps pair.launch.py` and its siblings really run, on two network namespaces when root: from the prefix in TEST_PREFIX if that is
-set, else from this clone with the programs in PATH.
+Without ROS 2's launch, stand-ins for a few names let the files run and declare their arguments; other tests are skipped by name. With it,
+`ros2 launch rgaps pair.launch.py` and the other files really run, in two network namespaces when root: from the prefix in TEST_PREFIX if it is set,
+else from this clone with the programs in PATH.
 """
 
 import os
@@ -32,7 +32,7 @@ WANTED = {
     'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback'},
 }
 
-# What a wait allows; far above what any of them needs.
+# Limit of every wait; far above what any of them needs.
 LIMIT = 90
 LOOK = 0.05
 SERVES = re.compile(r'rgapsd serves .* dir=(\S+)')
@@ -41,7 +41,7 @@ SERVES = re.compile(r'rgapsd serves .* dir=(\S+)')
 # ---- Without ROS 2 ---------------------------------------------------------------------------------------------------------
 
 def has_ros():
-    """PyPI's package of the name launch is unrelated, and has no descriptions."""
+    """Whether ROS 2's launch is installed. PyPI's package named launch is unrelated, and has no descriptions."""
     try:
         from launch import LaunchDescription  # noqa: F401
     except ImportError:
@@ -50,7 +50,7 @@ def has_ros():
 
 
 def stand_in():
-    """Names that the files import, with which they can be read but not run."""
+    """Stand-ins for names that the files import, with which they can be loaded but not run."""
     class Anything:
         def __init__(self, *arguments, **more):
             self.arguments, self.more = arguments, more
@@ -98,7 +98,7 @@ def environment():
 
 
 class Launch:
-    """A launch that runs, and what it has printed."""
+    """A running launch, and its output."""
 
     running = []
 
@@ -106,8 +106,8 @@ class Launch:
         self.output = pathlib.Path(tempfile.mkstemp(dir=folder)[1])
         what = ['rgaps', file] if PREFIX else [str(FOLDER / file)]
         what = what if file in WANTED else [file]
-        # A session of its own: what a terminal would signal together is signalled by the launch alone. Whoever runs tests in the
-        # background has them, and what they start, ignore SIGINT.
+        # In its own session: only the launch signals its processes, as no terminal signals them all. A shell that runs tests in the background makes
+        # them, and their children, ignore SIGINT.
         with self.output.open('w') as output:
             self.process = subprocess.Popen(['ros2', 'launch', *what, *arguments], stdin=subprocess.DEVNULL, stdout=output,
                                             stderr=subprocess.STDOUT, env=environment(), start_new_session=True,
@@ -118,11 +118,11 @@ class Launch:
         return self.output.read_text()
 
     def await_text(self, pattern, count):
-        """The first groups of `pattern`, once it was found `count` times."""
+        """The groups of the first match of `pattern`, once it was found `count` times."""
         return self._await(lambda: (found := re.findall(pattern, self.text())) and len(found) >= count and found, f'{count} x {pattern}')
 
     def end(self, number=None):
-        """Its exit status; signals it before if told to."""
+        """Its exit status; first sends a signal if one is given."""
         if number:
             self.process.send_signal(number)
         try:
@@ -131,7 +131,7 @@ class Launch:
             sys.exit(f'a launch has not ended:\n{self.text()}')
 
     def assert_nothing_is_left(self):
-        """No process of the hosts, no directory, no namespace: at once after an orderly end, in a moment after another."""
+        """No process of the hosts, no directory, no namespace is left: at once after an orderly end, else soon."""
         dirs = set(SERVES.findall(self.text()))
         makers = re.findall(r'two-hosts-\d+\]: process started with pid \[(\d+)\]', self.text())
 
@@ -151,14 +151,14 @@ class Launch:
 
 
 def processes(dirs):
-    """Those that were started with one of these runtime directories."""
+    """The processes that were started with one of these runtime directories."""
     wanted = {f'RGAPS_RUNTIME_DIR={folder}'.encode() for folder in dirs}
     for entry in pathlib.Path('/proc').glob('[0-9]*'):
         try:
             if wanted.intersection((entry / 'environ').read_bytes().split(b'\0')):
                 yield f'{entry.name}: {(entry / "comm").read_text().strip()}'
         except OSError:
-            pass  # It has ended, or is somebody else's.
+            pass  # It has ended, or belongs to another user.
 
 
 def sums(launch):
@@ -212,13 +212,13 @@ def a_launch_file_that_includes_one_gives_it_namespace_and_remappings(folder):
         assert f'{topic} subscriber 1: messages 10' in launch.text(), launch.text()
 
 
-def what_does_not_come_whole_is_an_exit_status(folder):
+def a_stream_with_mismatched_messages_is_an_exit_status(folder):
     launch = Launch(folder, 'pair.launch.py', 'type:=cloud', 'timeout:=1')
     assert launch.end() == 1 and 'mismatched' in sums(launch), launch.text()
     launch.assert_nothing_is_left()
 
 
-def a_killed_manager_is_started_again_and_the_stream_goes_on(folder):
+def a_killed_manager_is_restarted_and_the_stream_goes_on(folder):
     launch = Launch(folder, 'pair.launch.py', 'count:=60', 'subscribers:=2')
     launch.await_text(SERVES, 2)
     launch.await_text('connected over', 2)
@@ -226,14 +226,14 @@ def a_killed_manager_is_started_again_and_the_stream_goes_on(folder):
     os.kill(int(killed), signal.SIGKILL)
     served = launch.await_text(SERVES, 3)
     assert served[2] in served[:2], launch.text()
-    # Whether the death has cost messages is not for here to say.
+    # Whether the death has lost messages is not checked here.
     launch.end()
     told = re.findall(r'subscriber (\d): messages 60 mismatched 0 ', launch.text())
     assert sorted(told) == ['1', '2'], launch.text()
     launch.assert_nothing_is_left()
 
 
-def an_interrupted_launch_sums_up_and_leaves_nothing(folder):
+def an_interrupted_launch_prints_its_totals_and_leaves_nothing(folder):
     launch = Launch(folder, 'pair.launch.py', 'count:=0', 'subscribers:=2')
     launch.await_text('connected over', 2)
     assert launch.end(signal.SIGINT) == 0 and 'subscribers 2 messages' in sums(launch), launch.text()
@@ -247,7 +247,7 @@ def nothing_is_left_of_a_launch_that_was_killed(folder):
     launch.assert_nothing_is_left()
 
 
-def a_manager_that_serves_already_is_used_and_left_alone(folder):
+def a_manager_that_already_serves_is_used_and_not_ended(folder):
     runtime_dir = pathlib.Path(folder) / 'served'
     runtime_dir.mkdir(mode=0o700)
     variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_NETWORK': 'local'}
@@ -268,7 +268,7 @@ def a_manager_that_serves_already_is_used_and_left_alone(folder):
         manager.wait(LIMIT)
 
 
-def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
+def settings_with_which_nothing_would_run_are_refused_before_anything_runs(folder):
     for wrong, why in (('subscribers:=0', 'subscribers is "0"; it must be a whole number from 1 on'),
                        ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it must be a whole number from 0 on'),
                        ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it must name one topic or more'),
@@ -277,7 +277,7 @@ def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
         assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()
 
 
-def what_the_programs_refuse_ends_the_launch_and_is_an_exit_status(folder):
+def an_argument_that_a_program_refuses_ends_the_launch_with_an_exit_status(folder):
     for told in (('topics:=two words',), ('settings:=no_such_key=1',), ('device:=banana',), ('exhaustion:=sometimes',)):
         launch = Launch(folder, 'pair.launch.py', 'count:=3', 'subscribers:=1', *told)
         assert launch.end() == 1, launch.text()
@@ -294,13 +294,13 @@ TESTS = [
     a_pair_on_two_loopback_addresses_does_the_same,
     names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed,
     a_launch_file_that_includes_one_gives_it_namespace_and_remappings,
-    what_does_not_come_whole_is_an_exit_status,
-    a_killed_manager_is_started_again_and_the_stream_goes_on,
-    an_interrupted_launch_sums_up_and_leaves_nothing,
+    a_stream_with_mismatched_messages_is_an_exit_status,
+    a_killed_manager_is_restarted_and_the_stream_goes_on,
+    an_interrupted_launch_prints_its_totals_and_leaves_nothing,
     nothing_is_left_of_a_launch_that_was_killed,
-    a_manager_that_serves_already_is_used_and_left_alone,
-    what_would_leave_nothing_to_do_is_refused_before_anything_runs,
-    what_the_programs_refuse_ends_the_launch_and_is_an_exit_status,
+    a_manager_that_already_serves_is_used_and_not_ended,
+    settings_with_which_nothing_would_run_are_refused_before_anything_runs,
+    an_argument_that_a_program_refuses_ends_the_launch_with_an_exit_status,
 ]
 
 
@@ -321,7 +321,7 @@ def main():
                     test(folder)
                     print(f'{test.__name__} ... ok', flush=True)
         finally:
-            # What a failed test has left; the hosts go with it.
+            # Remove what a failed test has left; the hosts end with it.
             for process in Launch.running:
                 process.kill()
 

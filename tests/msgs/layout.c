@@ -1,4 +1,4 @@
-/* The C layout of the messages, at compile time, and what the introspection type support tells an RMW, at run time. */
+/* Checks the C layout of the messages at compile time, and the introspection type support, which RMWs read, at run time. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ struct row {
   size_t bytes;
 };
 
-/* A message's own row has no field name. */
+/* A message's own row has an empty field name. */
 static const struct row ROWS[] = {
 #define MESSAGE(message, bytes) {#message, NULL, 0, bytes},
 #define FIELD(message, field, start, bytes) {#message, #field, start, bytes},

@@ -1,4 +1,4 @@
-// The C++ layout of the messages is the C layout, at compile time; a message survives being copied byte by byte.
+// Checks at compile time that the C++ layout of the messages is the C layout; a message survives being copied byte by byte.
 #include <cstddef>
 #include <cstdio>
 #include <cstring>

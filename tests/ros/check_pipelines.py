@@ -1,8 +1,8 @@
 """Tests of the pipelines of examples/ros/pipelines: check_pipelines.py [TEST ...]
 
-ROS 2 and the workspace are sourced. Each pipeline is launched as a user would, under every RMW that there is, and what its topics carry is
-compared with what this file computes of the same input. As root all runs are in a network namespace of their own. What cannot run here is
-named with `skipped:`.
+ROS 2 and the workspace must be sourced. Each pipeline is launched as a user would, under every installed RMW, and its topics' payloads are compared
+with what this file computes from the same input. As root, all runs are in their own network namespace. Tests that cannot run here are listed with
+`skipped:`.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ RUN_SECONDS = 12
 # ---- References ------------------------------------------------------------------------------------------------------------
 
 def read_png(path):
-    """A picture of 8 bits a channel, gray or RGB, without interlacing."""
+    """Decodes an 8-bit PNG, gray or RGB, without interlacing."""
     data = path.read_bytes()
     place, body = 8, b''
     while place < len(data):
@@ -55,7 +55,7 @@ def read_png(path):
 
 
 def unfiltered(kind, row, above, channels):
-    """A row of a PNG without its filter (PNG specification, 9.2)."""
+    """Removes the filter from a row of a PNG (PNG specification, 9.2)."""
     if kind == 0:
         return row
     if kind == 2:
@@ -74,7 +74,7 @@ def unfiltered(kind, row, above, channels):
 
 
 def rectified(picture, width, height, distortion):
-    """A picture of mono8, of one of rgb8: plumb_bob about the middle, with a focal length of the picture's width; bilinear."""
+    """Rectifies an rgb8 image to mono8: plumb_bob about the middle, with a focal length of the image's width; bilinear."""
     k1, k2, p1, p2, k3 = distortion
     rows, columns = picture.shape[:2]
     focal, cx, cy = columns, (columns - 1) / 2, (rows - 1) / 2
@@ -96,7 +96,7 @@ def rectified(picture, width, height, distortion):
 
 
 def edges(picture):
-    """Sobel's |gx| + |gy| by its two masks, at most 255; the border goes on outside."""
+    """Sobel's |gx| + |gy| by its two masks, at most 255; outside the image, its border pixels repeat."""
     wide = np.pad(picture.astype(np.int64), 1, mode='edge')
     mask = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
     rows, columns = picture.shape
@@ -111,7 +111,7 @@ def filtered(cloud, cube):
 
 
 def clusters(cloud, tolerance):
-    """How many sets of points there are that no chain of near points joins: labels spread from neighbour to neighbour until none changes."""
+    """The number of clusters: labels spread from neighbour to neighbour until none changes."""
     points = cloud[:, :3].astype(np.float64)
     near = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=2) <= tolerance**2
     labels = np.arange(len(points))
@@ -143,7 +143,7 @@ def scores_of(features):
 # ---- Runs ------------------------------------------------------------------------------------------------------------------
 
 class Run:
-    """One launch of a pipeline, watched from outside; everything it said and carried."""
+    """One launch of a pipeline, observed from outside: its output and its topics' payloads."""
 
     def __init__(self, world, pipeline, rate, device='host', **arguments):
         self.host = world.host(settings=[f'device={device}'])
@@ -151,7 +151,7 @@ class Run:
         environment = {'RGAPS_DEVICE': device}
         watcher = self.host.run('watcher', sys.executable, str(ROOT / 'tests/ros/watch_pipelines.py'), pipeline, seen, **environment)
         watcher.until('watching')
-        # Long enough for the watcher to be found: endpoints that DDS has not matched at once it matches some seconds later (seen with Fast DDS: 3.4 s).
+        # Long enough for discovery of the watcher: DDS may take some seconds to match endpoints that it did not match at once (Fast DDS: 3.4 s).
         self.count = count = RUN_SECONDS * rate
         command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}.launch.py', f'count:={count}', f'rate:={float(rate)}']
         launched = self.host.run(pipeline, *command, *(f'{name}:={value}' for name, value in arguments.items()), **environment)
@@ -167,7 +167,7 @@ class Run:
         self.expect_nothing_left()
 
     def lines(self, pattern):
-        """What matches at the end of each line that a node wrote."""
+        """The matches of a pattern at the end of each line that a node printed."""
         return [match for line in self.output.splitlines() for match in re.findall(pattern + '$', line)]
 
     def expect(self, beginning, line):
@@ -176,7 +176,7 @@ class Run:
             raise Failed(f'{found} instead of "{line}":\n{self.output[-6000:]}')
 
     def subscriptions(self, nodes):
-        """Counters of the subscriptions of these nodes; each node has one at least."""
+        """Counters of the subscriptions of these nodes; each node must have at least one."""
         found = {name: counters for name, counters in self.seen['statuses'].items() if ': subscription' in name}
         for node in nodes:
             mine = {name: counters for name, counters in found.items() if name.split(':')[0].rsplit('/', 1)[1] == node}
@@ -190,12 +190,12 @@ class Run:
                 raise Failed(f'{name}: {counters}')
 
     def expect_on_device(self):
-        """The viewer reads every picture by the CPU, which costs copies where the pools are a device's."""
+        """The viewer reads every image on the CPU, which costs copies if the pools are in device memory."""
         if self.lines(r'copied_bytes (\d+)') in ([], ['0']):
-            raise Failed('the viewer had to copy nothing: the pools lie in host memory')
+            raise Failed('the viewer copied payloads although the pools are in host memory')
 
     def expect_nothing_left(self):
-        """Of what was launched: all of its processes have this host's runtime directory in their environment, and so has the manager."""
+        """The processes of the launch: all have this host's runtime directory in their environment, and so has the manager."""
         left = self.processes()
         end = time.monotonic() + SECONDS_MAX
         while left and time.monotonic() < end:
@@ -226,7 +226,7 @@ def has_gpu():
 
 
 def compare_pictures(folder, saved):
-    """Every saved picture with what this file makes of the input; how many moments there were."""
+    """Compares every saved image with the one computed from the input; returns the number of stamps."""
     originals = [read_png(path) for path in sorted(DATA.glob('*.png'))]
     stamps = sorted({path.stem.rsplit('-', 1)[1] for path in folder.iterdir()})
     if len(stamps) != saved:
@@ -256,13 +256,13 @@ def run_pictures(world, device='host', **arguments):
 
 # ---- Tests -----------------------------------------------------------------------------------------------------------------
 
-def eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges(world):
+def eight_detectors_in_two_languages_read_every_image_in_place(world):
     run = run_pictures(world, rust='false')
     run.expect('copied_bytes', 'copied_bytes 0')
     run.expect_no_copies(['rectify', *DETECTORS, 'viewer'])
 
 
-def a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges(world):
+def detectors_in_cpp_python_and_rust_read_every_image(world):
     try:
         program = pathlib.Path(get_package_prefix('rgaps_examples_rust'), 'lib', 'rgaps_examples_rust', 'edges')
     except PackageNotFoundError:
@@ -326,7 +326,7 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
         return 'no stand-in for libcuda (STANDIN_CUDA)'
     folder = pathlib.Path(world.folder) / 'standin'
     folder.mkdir()
-    # The stand-in's own name; libcuda.so.1 has it behind it.
+    # The stand-in under its own name; libcuda.so.1 is linked with it.
     os.symlink(os.path.abspath(standin), folder / 'libcuda.so')
     subprocess.run(['g++', '-std=c++17', '-shared', '-fPIC', ROOT / 'tests/ros/standin_kernels.cpp', '-o', folder / 'libcuda.so.1',
                     folder / 'libcuda.so', '-Wl,-rpath,$ORIGIN'], check=True)
@@ -342,15 +342,15 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
 
 
 def expect_numbers(run, wanted):
-    """What came on the topic of numbers, after its publisher was found, is a part of what was published without a gap."""
+    """Numbers received after discovery must be a contiguous part of the numbers published."""
     numbers = run.seen['numbers']
     places = range(len(wanted) - len(numbers) + 1)
     if not numbers or not any(wanted[place:place + len(numbers)] == numbers for place in places):
         raise Failed(f'{numbers} came of {wanted}')
 
 
-TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges,
-         a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges, clouds_are_filtered_and_their_clusters_counted,
+TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
+         detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
          tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
          stages_on_a_gpu_copy_nothing_to_the_host]
 

@@ -1,4 +1,4 @@
-"""What tests/ros/clients runs: programs of each client, under each RMW, in processes and network namespaces of their own."""
+"""Run by tests/ros/clients: programs of each client, under each RMW, in their own processes and network namespaces."""
 
 import os
 import selectors
@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_rgaps")
-# Long enough for a machine that does other things; what takes longer hangs.
+# Long enough for a busy machine; a program that takes longer hangs.
 LONG = 120.0
 COUNT = 30
 RIGHT = f"samples {COUNT} mismatched 0 in_place {COUNT} copied_bytes 0 lost 0 refused 0"
@@ -24,7 +24,7 @@ def has_library(name):
 
 
 def command_of(client):
-    """How a client's program is started; None, where it is not built."""
+    """The command of a client's program; None if it is not built."""
     if client == "rclpy":
         return [sys.executable, str(HERE / "samples.py")]
     if client == "rclcpp":
@@ -38,7 +38,7 @@ CLIENTS = [client for client in ("rclcpp", "rclpy", "rclrs", "r2r") if command_o
 
 
 class Program:
-    """A process that says things, a line each, and ends when it is told to or by itself."""
+    """A process that prints lines, and ends by itself or when told to."""
 
     def __init__(self, command, environment, errors=None):
         self.process = subprocess.Popen(
@@ -57,7 +57,7 @@ class Program:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while b"\n" not in self.pending:
                 if not selector.select(max(deadline - time.monotonic(), 0)):
-                    raise AssertionError(f"{self.process.args} said nothing for {LONG} s, but {self.pending!r} before")
+                    raise AssertionError(f"{self.process.args} printed nothing for {LONG} s, but {self.pending!r} before")
                 read = os.read(self.process.stdout.fileno(), 65536)
                 if not read:
                     raise AssertionError(f"{self.process.args} ended with {self.process.wait(LONG)}")
@@ -78,7 +78,7 @@ class Program:
 
 
 class Hosts:
-    """Two network namespaces and a cable. Their names tell who made them, as those of crates/rgaps-testing/src/hosts.rs."""
+    """Two linked network namespaces. Their names contain the creator's process id, as in crates/rgaps-testing/src/hosts.rs."""
 
     def __init__(self):
         self.names = [f"rgaps-{os.getpid()}-ros-{place}" for place in "ab"]
@@ -110,7 +110,7 @@ class Hosts:
 
 
 class OnRmw:
-    """The tests; each subclass is an RMW."""
+    """The tests; each subclass runs them under one RMW."""
 
     rmw = None
     domains = iter(range(1 + os.getpid() % 50, 101))
@@ -135,7 +135,7 @@ class OnRmw:
             shutil.rmtree(folder, ignore_errors=True)
 
     def host(self, **settings):
-        """The environment of a host of its own: a manager, and its directory. The manager ends with the test."""
+        """The environment of a new host: a manager with its own directory. The manager ends with the test."""
         # Short: a socket's path has at most 107 bytes.
         folder = tempfile.mkdtemp(prefix="rgaps-ros-")
         self.folders.append(folder)
@@ -153,7 +153,7 @@ class OnRmw:
             time.sleep(0.01)
 
     def exchange(self, publisher, subscribers, topic="camera/front", name="/camera/front", more=(), core_subscribers=None, at=None):
-        """A publisher and subscribers, each (client, environment, how it is wrapped); all samples are right at each."""
+        """Runs a publisher and subscribers, each (client, environment, wrapper); every subscriber must get all samples right."""
         environment, wrap = at or (self.here, lambda command: command)
         readers = []
         for client, its, its_wrap in subscribers:
@@ -192,7 +192,7 @@ class OnRmw:
             with self.subTest(publisher=publisher):
                 self.exchange(publisher, [self.plain(client) for client in CLIENTS])
 
-    def test_names_are_remapped_and_lie_in_namespaces(self):
+    def test_names_are_remapped_and_belong_to_namespaces(self):
         self.manager(self.here)
         more = ["--ros-args", "-r", "__ns:=/robot", "-r", "camera/front:=eye"]
         for publisher in CLIENTS:
@@ -200,7 +200,7 @@ class OnRmw:
                 self.exchange(publisher, [self.plain(client) for client in CLIENTS], name="/robot/eye", more=more)
 
     def two_hosts(self):
-        """Of each its environment, and how a command is run there."""
+        """For each host its environment, and the wrapper that runs a command there."""
         hosts = Hosts()
         self.addCleanup(hosts.close)
         environments, wraps = [], []
@@ -224,10 +224,10 @@ class OnRmw:
         for publisher in CLIENTS:
             with self.subTest(publisher=publisher):
                 readers = [(client, environments[1], wraps[1]) for client in CLIENTS]
-                # The other host has one core subscriber, however many read there.
+                # The other host has one core subscriber, however many subscribers it has.
                 self.exchange(publisher, readers, core_subscribers=1, at=(environments[0], wraps[0]))
 
-    def test_what_rclpy_nodes_have_besides(self):
+    def test_features_of_rclpy_nodes(self):
         self.manager(self.here)
         program = self.start([sys.executable, str(HERE / "rclpy_node.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)
@@ -253,7 +253,7 @@ class OnRmw:
         self.join(*zip(environments, wraps))
 
     def join(self, at, there):
-        """Nodes join, one after the other, what is streamed at another place; each place an environment and how a command is run there."""
+        """Nodes join, one after the other, a stream published at another place. A place is an environment and a wrapper that runs a command there."""
         streamer = self.start(at[1]([*command_of("rclpy"), "stream", "camera/front", "0"]), at[0])
         self.assertEqual(streamer.line(), "ready /camera/front")
         for client in CLIENTS:

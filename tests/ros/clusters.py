@@ -1,8 +1,8 @@
-"""The ends of the pipeline of examples/ros/rust: publishes clouds, and checks the counts that come out. The nodes in between run already.
+"""The ends of the pipeline of examples/ros/rust: publishes clouds, and checks the resulting counts. The nodes in between must already run.
 
     clusters.py [diagnostics]
 
-With `diagnostics` also what those nodes say on /diagnostics.
+With `diagnostics`, also checks the nodes' statuses on /diagnostics.
 """
 
 import sys
@@ -21,7 +21,7 @@ PLACES = np.array([[0, 0, 0], [5, 0, 0], [0, 5, 1]], np.float32)
 
 
 def cloud(number):
-    """`number` + 1 clusters of 200 points each, in balls of 0.3 m, and one point that is nowhere."""
+    """`number` + 1 clusters of 200 points each, in balls of 0.3 m, and one point with NaN."""
     random = np.random.default_rng(number)
     places = np.concatenate([PLACES, PLACES + 20])[: number + 1]
     points = np.zeros(200 * len(places) + 1, dtype=[("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4")])
@@ -68,13 +68,13 @@ def main():
 def check(node, publisher, result, came, samples):
     while publisher.get_subscription_count() == 0 or result.get_publisher_count() == 0:
         node.executor.wake()
-    # The two nodes in between have to know each other, too.
+    # The two nodes in between must also have discovered each other.
     while not (node.count_publishers("points/filtered") and node.count_subscribers("points/filtered")):
         node.executor.wake()
     for number in range(ROUNDS):
         content = cloud(number)
 
-        # What is published before all nodes have matched is lost, as in ROS: the first is sent until it comes, perhaps more than once.
+        # As in ROS, messages published before all nodes have matched are lost. So the first is repeated until its result arrives.
         def ours(stamp=number + 1):
             return [sample for sample in samples if sample.meta.stamp == stamp]
 

@@ -1,4 +1,4 @@
-"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes that go while samples are held, hostile descriptors, bad values."""
+"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes destroyed too early, hostile descriptors, bad values."""
 
 import functools
 import gc
@@ -26,7 +26,7 @@ def picture(value=0):
 
 
 class Callbacks(OnANode):
-    def test_one_that_raises_keeps_no_sample_and_the_next_ones_come(self):
+    def test_one_that_raises_keeps_no_sample_and_later_samples_arrive(self):
         self.spinning.end()
         executor = SingleThreadedExecutor()
         executor.add_node(self.node)
@@ -50,7 +50,7 @@ class Callbacks(OnANode):
             except RuntimeError:
                 raised += 1
         self.assertEqual((seen, raised), ([1, 2, 3, 4], 2))
-        gc.collect()  # What the exceptions had in their hands.
+        gc.collect()  # Frees what the exceptions still refer to.
         self.assertEqual((subscription.statistics.held, subscription.statistics.lost, subscription.refused), (0, 0, 0))
         executor.shutdown()
 
@@ -73,7 +73,7 @@ class Callbacks(OnANode):
                 self.assertEqual(sample.tobytes(), bytes([7] * 4))
                 with self.assertRaises(rgaps.ClosedError):
                     _ = self.pair_[1].statistics
-                self.pair_[1].destroy()  # Once more harms nothing.
+                self.pair_[1].destroy()  # A second call is harmless.
 
     def test_those_of_a_reentrant_group_run_at_once_and_miss_nothing(self):
         self.spinning.end()
@@ -140,7 +140,7 @@ class Ends(OnANode):
         self.node.destroy_node()
         self.assertEqual(array.tobytes(), bytes([3] * 4))
 
-    def test_a_node_that_goes_takes_its_subscribers_and_pools_along_without_a_collection(self):
+    def test_a_destroyed_node_frees_its_subscribers_and_pools_without_a_gc_run(self):
         node = rclpy.create_node("short", namespace="/robot")
         watching = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         gc.disable()
@@ -148,7 +148,7 @@ class Ends(OnANode):
             subscription = rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
             subscribers = watching.core.subscriber_count
             self.assertEqual(subscribers, 2 if IS_LAYERED else 1)
-            del subscription  # The node keeps it, as it keeps those of rclpy.
+            del subscription  # The node keeps it, as it keeps rclpy's own.
             self.assertEqual(watching.core.subscriber_count, subscribers)
             node.destroy_node()
             del node
@@ -185,7 +185,7 @@ class Ends(OnANode):
         node.destroy_node()
         node._rgaps_diagnostics._publish()
 
-    def test_what_is_used_after_its_end_says_so(self):
+    def test_using_a_destroyed_endpoint_is_an_error(self):
         publisher, subscription = self.pair()
         loan = publisher.loan(rgaps.Image(2, 2))
         publisher.destroy()
@@ -225,7 +225,7 @@ class Values(OnANode):
         with self.assertRaises(Exception):
             rgaps.ros.Subscription(self.node, rgaps.Image, "odd", print, qos_overriding_options=options)
 
-    def test_a_nodes_own_remapping_is_the_names_of_both_halves(self):
+    def test_a_nodes_own_remapping_names_both_halves(self):
         node = rclpy.create_node("own", cli_args=["--ros-args", "-r", "image:=eye", "-r", "__ns:=/left"])
         self.addCleanup(node.destroy_node)
         subscription = rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
@@ -234,7 +234,7 @@ class Values(OnANode):
 
 
 class Descriptors(OnANode):
-    def test_hostile_ones_are_refused_and_the_next_sample_comes(self):
+    def test_hostile_ones_are_refused_and_the_next_sample_arrives(self):
         publisher, subscription = self.pair(qos=100)
         handle = publisher.push(picture())
         sample = self.seen.until(len).pop()
@@ -261,7 +261,7 @@ class Descriptors(OnANode):
         self.assertEqual(self.seen.until(len)[0].handle, last)
         self.assertEqual(subscription.statistics.lost, 0)
 
-    def test_bytes_that_are_no_descriptor_end_no_node(self):
+    def test_bytes_that_are_no_descriptor_do_not_end_the_node(self):
         _publisher, subscription = self.pair()
         for bad in (b"", b"\0", b"\0\1\0\0", b"\0\0\0\0" + bytes(50), b"\xff" * 400, bytes(1000), b"\0\7\0\0" + bytes(212)):
             self.assertIsNone(subscription._core.take_by_handle(bad))

@@ -1,4 +1,4 @@
-"""What publishers and subscriptions of rgaps.ros do on one rclpy node: refusals, parameters, QoS, diagnostics, destruction."""
+"""Publishers and subscriptions of rgaps.ros on one rclpy node: refusals, parameters, QoS, diagnostics, destruction."""
 
 import threading
 import unittest
@@ -19,12 +19,12 @@ from spinning import LONG, Spinning
 
 RCLError = rclpy_implementation.RCLError
 
-# Then the RMW itself keeps such descriptors back, when they are published or when they arrive.
+# Then the RMW itself refuses such descriptors, when they are published or when they arrive.
 IS_LAYERED = get_rmw_implementation_identifier() == "rmw_rgaps"
 
 
 class Seen(list):
-    """What a callback was called with; waited for by number."""
+    """The arguments of a callback's calls; tests wait for their number."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class OnANode(unittest.TestCase):
 
 
     def play(self, publisher, message):
-        """Publishes a descriptor of no message that could be had."""
+        """Publishes a descriptor without a message."""
         try:
             publisher.publisher.publish(message)
         except RCLError as error:
@@ -103,7 +103,7 @@ class Exchange(OnANode):
         with self.assertRaisesRegex(TypeError, "GpuImage, GpuPointCloud or GpuTensor"):
             rgaps.ros.handle_of(DiagnosticArray())
 
-    def test_loans_are_published_by_with_and_given_back_by_an_exception(self):
+    def test_loans_are_published_by_with_and_freed_by_an_exception(self):
         publisher, _subscription = self.pair()
         with self.assertRaises(RuntimeError), publisher.loan(rgaps.Image(4, 2)):
             raise RuntimeError("on purpose")
@@ -115,7 +115,7 @@ class Exchange(OnANode):
             loan.meta = loan.meta.replace(stamp=5)
         sample = self.seen.until(len)[0]
         self.assertEqual((sample.meta.stamp, sample.tobytes(), loan.handle), (5, b"\7" * 24, sample.handle))
-        publisher.push(sample)  # sent on, with its metadata
+        publisher.push(sample)  # forwarded, with its metadata
         self.assertEqual(self.seen.until(lambda seen: len(seen) == 2)[1].meta, sample.meta)
 
     def test_callbacks_with_message_info_and_coroutines(self):
@@ -135,20 +135,20 @@ class Exchange(OnANode):
         with self.assertRaisesRegex(TypeError, "a sample, or a sample and its message info"):
             rgaps.ros.Subscription(self.node, rgaps.Image, "image", lambda: None)
 
-    def test_a_sample_is_released_with_the_callback_that_does_not_keep_it(self):
+    def test_a_sample_that_the_callback_does_not_keep_is_released(self):
         numbers = Seen()
         publisher, subscription = self.pair(callback=lambda sample: numbers(sample.info.sequence))
         for _ in range(5):
             publisher.push(np.zeros((2, 2), np.uint8))
         numbers.until(lambda seen: len(seen) == 5)
-        # The last callback's own hold goes with its return.
+        # The last callback's own reference goes with its return.
         while subscription.statistics.held:
             self.executor.wake()
         self.assertEqual(numbers, [1, 2, 3, 4, 5])
 
 
 class Joining(OnANode):
-    def test_a_node_that_joins_a_running_stream_refuses_and_loses_nothing_and_holds_nothing_that_it_was_not_told_of(self):
+    def test_a_node_that_joins_a_stream_refuses_loses_and_holds_nothing(self):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 100)
         ends = threading.Event()
 
@@ -177,7 +177,7 @@ class Joining(OnANode):
             self.assertEqual(sequences, list(range(sequences[0], sequences[-1] + 1)))
             self.assertEqual((subscription.refused, subscription.statistics.lost), (0, 0))
 
-    def test_descriptors_of_before_are_early_and_those_of_a_replay_refused(self):
+    def test_earlier_descriptors_are_early_and_replayed_ones_refused(self):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 30)
         meta = rgaps.Image(2, 2, "mono8")
         before = [rgaps.ros.message_of(publisher.push(np.zeros((2, 2), np.uint8)), meta) for _ in range(40)]
@@ -188,14 +188,14 @@ class Joining(OnANode):
             self.play(publisher, message)
             while not IS_LAYERED and subscription.early + subscription.refused < count:
                 self.executor.wake()
-        # As many as the core subscriber is deep: 2, and the slack.
+        # As many as the core subscriber's depth: 2, and the slack.
         self.assertEqual((subscription.early, subscription.refused), (0, 0) if IS_LAYERED else (10, 30))
         handle = publisher.push(np.zeros((2, 2), np.uint8))
         self.assertEqual(self.seen.until(len)[0].handle, handle)
 
 
 class Refusals(OnANode):
-    def test_replayed_descriptors_are_refused_and_counted_and_what_follows_comes(self):
+    def test_replayed_descriptors_are_refused_and_counted_and_later_ones_taken(self):
         publisher, subscription = self.pair()
         publisher.push(np.zeros((2, 2), np.uint8))
         sample = self.seen.until(len).pop()
@@ -209,7 +209,7 @@ class Refusals(OnANode):
         self.assertEqual(subscription.statistics.lost, 0)
         self.assertEqual(subscription.refused, 0 if IS_LAYERED else 3)
 
-    def test_a_callback_is_called_no_more_after_destroy(self):
+    def test_a_callback_is_not_called_after_destroy(self):
         publisher, subscription = self.pair()
         subscription.destroy()
         publisher.push(np.zeros((2, 2), np.uint8))
@@ -241,11 +241,11 @@ class Parameters(OnANode):
         self.assertFalse(result.successful)
         with self.assertRaises(rgaps.NoSpaceError):
             publisher.push(np.zeros((2000, 2000, 3), np.uint8))
-        # Another publisher of the topic goes by the same.
+        # Another publisher of the topic uses the same parameters.
         second = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         self.assertEqual(second.statistics.pool_bytes, 8 << 20)
 
-    def test_a_parameter_that_means_nothing_is_refused_and_leaves_no_publisher(self):
+    def test_an_invalid_parameter_is_refused_and_leaves_no_publisher(self):
         with self.assertRaisesRegex(Exception, "wait, drop_oldest, refuse"):
             rgaps.ros.Publisher(self.node, rgaps.Image, "odd")
         self.assertEqual(self.node.count_publishers("odd"), 0)
@@ -255,7 +255,7 @@ class Parameters(OnANode):
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", qos_overriding_options=options)
         self.assertEqual(publisher.publisher.qos_profile.reliability, ReliabilityPolicy.BEST_EFFORT)
 
-    def test_late_joiners_get_what_is_transient_local(self):
+    def test_late_joiners_get_transient_local_messages(self):
         latched = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=3, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         publisher = rgaps.ros.Publisher(self.node, rgaps.Tensor, "map", latched)
         handles = [publisher.push(np.full(4, number, np.int32)) for number in range(5)]

@@ -1,4 +1,4 @@
-"""Samples of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+"""Samples of rclpy nodes for tests/ros/clients: publishes images whose content follows from their number, or checks them.
 
     samples.py publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
     samples.py stream TOPIC 0
@@ -6,7 +6,7 @@
     samples.py join TOPIC COUNT [threads]
     samples.py both TOPIC COUNT [threads]
 
-`stream` publishes until its input ends, `join` begins with whichever picture comes first. crates/rgaps-ros/examples has the same in Rust, but for
+`stream` publishes until its input ends; `join` begins with any image. crates/rgaps-ros/examples has the same in Rust, except
 `stream`.
 """
 
@@ -21,7 +21,7 @@ import rgaps.ros
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
 from spinning import Spinning
 
-# Messages that ROS keeps. More than are published at once.
+# Messages that ROS keeps: more than are published at once.
 DEPTH = 100
 WIDTH, HEIGHT = 320, 240
 
@@ -36,7 +36,7 @@ def content(number):
 
 
 class Checked:
-    """What came."""
+    """The samples received."""
 
     def __init__(self, count, joins=False):
         self.count, self.samples, self.mismatched, self.in_place = count, 0, 0, 0
@@ -45,7 +45,7 @@ class Checked:
 
     def __call__(self, sample):
         if self.samples == self.count:
-            return  # A stream goes on.
+            return  # The stream goes on after the last sample that is checked.
         number = int.from_bytes(sample.meta.user[:4], "little")
         seen = np.asarray(sample)
         if self.first is None:
@@ -102,7 +102,7 @@ def main():
     print(f"ready {endpoints[0].topic_name}", flush=True)
     if what == "publish":
         publish(endpoints[0], int(count), int(rest[0]), int(rest[1]))
-        # What it has is read to its end: whoever is told says when.
+        # Subscribers read to the end; the caller says when to exit.
         sys.stdin.readline()
     elif what == "stream":
         stream(endpoints[0])

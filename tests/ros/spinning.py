@@ -1,16 +1,16 @@
-"""An rclpy executor that spins in a thread of its own."""
+"""An rclpy executor that spins in its own thread."""
 
 import threading
 
 from rclpy.task import Future
 
-# Seconds; what takes longer hangs.
+# Seconds; a spin that takes longer hangs.
 LONG = 60.0
 
 
 class Spinning:
-    """Spins from the start. Not by `spin` and `shutdown`: that one destroys the guard condition which it has triggered, and a thread that just
-    begins to wait then waits without it, for ever (seen with rclpy 10.0.10)."""
+    """Spins from the start. Does not use `spin` and `shutdown`: the latter destroys the guard condition that it has triggered, and a thread that is
+    just about to wait then waits without it, for ever (seen with rclpy 10.0.10)."""
 
     def __init__(self, executor):
         self._executor, self._end = executor, Future()
@@ -18,7 +18,7 @@ class Spinning:
         self._thread.start()
 
     def end(self):
-        """Ends it after the callback that runs. Only then rclpy withstands that what it waits for is destroyed."""
+        """Ends it after the running callback. rclpy allows destroying the entities that it waits for only after that."""
         if not self._end.done():
             self._end.set_result(None)
         self._thread.join(LONG)

@@ -1,6 +1,6 @@
-// Launches of the kernels of examples/ros/pipelines on the stand-in for libcuda, which has none: the stand-in's functions, and those few that the
-// stages call besides. What a kernel would do the CPU does when it is launched, with the functions that kernels.cu is made of, after the
-// stream's work so far. It says nothing of PTX and nothing of speed; it shows that a stage asks for the right work in the right order.
+// Kernels of examples/ros/pipelines for the stand-in for libcuda, which has none: the stand-in's functions, and the few others that the stages call.
+// A launch runs the kernel's work on the CPU, with the functions from which kernels.cu is made, after the stream's earlier work. It says nothing
+// about PTX or speed; it shows that a stage enqueues the right work in the right order.
 //
 //   ln -s .../librgaps_standin_cuda.so FOLDER/libcuda.so
 //   g++ -std=c++17 -shared -fPIC standin_kernels.cpp -o FOLDER/libcuda.so.1 FOLDER/libcuda.so '-Wl,-rpath,$ORIGIN'
@@ -44,7 +44,7 @@ int write_device(std::uint64_t to, const void *from, std::size_t bytes) {
   return call ? call(to, from, bytes) : not_found;
 }
 
-/// The work of a kernel on copies of what it reads and writes.
+/// Runs a kernel's work on copies of its input and output.
 template <class Pixel>
 int run(ex::Source from, ex::Target to, Pixel pixel) {
   std::vector<unsigned char> read(static_cast<std::size_t>(from.height) * from.step), written(static_cast<std::size_t>(to.height) * to.step);
@@ -74,7 +74,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   return *function ? 0 : not_found;
 }
 
-// Tables lie in host memory that only launches know.
+// Tables are in host memory that only launches access.
 int cuMemAlloc_v2(std::uint64_t *pointer, std::size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   tables_.push_back(std::make_unique<unsigned char[]>(bytes));

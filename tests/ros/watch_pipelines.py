@@ -1,7 +1,7 @@
-"""Looks at a pipeline from outside, for check_pipelines.py: watch_pipelines.py PIPELINE FILE
+"""Observes a pipeline from outside, for check_pipelines.py: watch_pipelines.py PIPELINE FILE
 
-Reads the payloads of the pipeline's topics in the core, where nothing is missed that is published after `watching` was said, and listens to
-/diagnostics and a topic of numbers. When there is a FILE.end it writes what it saw, FILE.json and, of arrays, FILE.npz, and ends.
+Reads the payloads of the pipeline's topics in the core, missing none that is published after it printed `watching`, and subscribes to
+/diagnostics and a topic of numbers. Once FILE.end exists, it writes FILE.json and, for arrays, FILE.npz, and ends.
 """
 
 import json
@@ -15,7 +15,7 @@ import rgaps
 from diagnostic_msgs.msg import DiagnosticArray
 from std_msgs.msg import UInt32
 
-# GPU topics whose bytes are kept, and one of numbers.
+# GPU topics whose payloads are kept, and a topic of numbers.
 TOPICS = {
     'pictures': ({}, None),
     'clouds': ({'points': rgaps.PointCloud, 'points_filtered': rgaps.PointCloud}, 'cluster_count'),
@@ -48,7 +48,7 @@ def main():
             if sample is not None:
                 arrays[f'{topic}-{sample.meta.stamp}'] = np.frombuffer(sample.tobytes(), np.float32)
 
-    # A topic of the core has the ROS topic's full name.
+    # The core's topic has the ROS topic's full name.
     subscribers = {topic: core.subscriber(f'/{topic}', kind, rgaps.SubscriberQos(depth=50)) for topic, kind in topics.items()}
     threads = [threading.Thread(target=keep, args=each) for each in subscribers.items()]
     for thread in threads:

@@ -157,7 +157,7 @@ fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<Stri
     let unseen = publisher.subscriber_count() == 0 && !kept;
     unseen.then(|| {
         format!(
-            "nobody subscribes to {} yet, and a message published before is lost; `--wait-for 1` waits for a subscriber, \
+            "{} has no subscriber yet, and messages published before one joins are lost; `--wait-for 1` waits for a subscriber, \
              `--latch --linger 60` keeps the last messages for late `rgaps sub --latch`",
             publisher.topic()
         )

@@ -184,12 +184,12 @@ fn find_kind(
         }
         if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed().as_secs_f64() > *timeout) {
             return Err(CommandError::Other(format!(
-                "nobody has {name} after {timeout} s; `rgaps topic list` shows all topics"
+                "no host has {name} after {timeout} s; `rgaps topic list` shows all topics"
             )));
         }
         if !told {
             output::complain(format_args!(
-                "rgaps sub: nobody has {name} yet; waiting for it (use --type to name its type)"
+                "rgaps sub: no host has {name} yet; waiting for it (use --type to name its type)"
             ));
             told = true;
         }

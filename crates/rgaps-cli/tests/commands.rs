@@ -147,7 +147,7 @@ fn a_message_larger_than_the_pool_fails_and_a_missing_subscriber_is_reported() {
     assert!(!good && errors.contains("powers of two"), "{errors}");
     let (good, said, errors) = publish(&[]);
     assert!(good && said.contains("published 1 messages") && said.trim_end().ends_with("refused 0, -"), "{said}");
-    assert!(errors.contains("nobody subscribes to /late yet") && errors.contains("--wait-for 1"), "{errors}");
+    assert!(errors.contains("/late has no subscriber yet") && errors.contains("--wait-for 1"), "{errors}");
     let (good, _, errors) = publish(&["--latch", "--linger", "0.01"]);
     assert!(good && errors.is_empty(), "late subscribers would get it: {errors}");
 }
@@ -156,7 +156,7 @@ fn a_message_larger_than_the_pool_fails_and_a_missing_subscriber_is_reported() {
 fn too_few_messages_within_the_time_out_are_a_failure_even_on_an_unknown_topic() {
     let host = Host::new("sub");
     let (good, said, errors) = outcome(&mut host.rgaps(&["sub", "late/one", "--timeout", "0.2"]));
-    assert!(!good && said.is_empty() && errors.contains("nobody has /late/one after 0.2 s"), "{said}{errors}");
+    assert!(!good && said.is_empty() && errors.contains("no host has /late/one after 0.2 s"), "{said}{errors}");
     let subscribe = |more: &[&str]| {
         let arguments = ["sub", "none", "--type", "tensor", "--timeout", "0.2"];
         outcome(&mut host.rgaps(&[&arguments, more].concat()))
@@ -231,7 +231,7 @@ fn a_topic_of_another_ros_domain_is_not_mistaken_for_ones_own() {
     let (good, said, errors) = outcome(&mut in_domain("7", &["sub", "array", "--latch", "--count", "1"]));
     assert!(good && said.starts_with("/array: took 1 messages"), "{said}{errors}");
     let (good, said, errors) = outcome(&mut in_domain("8", &["sub", "array", "--timeout", "0.2"]));
-    assert!(!good && said.is_empty() && errors.contains("nobody has /array after 0.2 s"), "{said}{errors}");
+    assert!(!good && said.is_empty() && errors.contains("no host has /array after 0.2 s"), "{said}{errors}");
     let (good, said, errors) = outcome(&mut in_domain("8", &["topic", "info", "array"]));
     assert!(!good && said.is_empty() && errors.contains("no host that is known here has /array"), "{said}{errors}");
     let (good, said, errors) = outcome(&mut in_domain("7", &["topic", "info", "array"]));

@@ -48,7 +48,7 @@ fn the_stand_in_is_refused_and_so_is_host_memory() {
     let (good, _, errors) = bench(&["e2e", "--device", "cuda"], &[]);
     assert!(!good && errors.contains("stand-in for libcuda"), "{errors}");
     let (good, _, errors) = bench(&["path1", "--device", "host"], &[(TRIAL, "1")]);
-    assert!(!good && errors.contains("this bench is of a GPU"), "{errors}");
+    assert!(!good && errors.contains("this bench needs a GPU"), "{errors}");
 }
 
 #[test]

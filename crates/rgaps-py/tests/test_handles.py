@@ -97,7 +97,7 @@ def test_a_handle_from_before_the_subscriber_is_early_and_earlier_messages_relea
     with pytest.raises(rgaps.StaleError, match="before this subscriber was there") as early:
         subscriber.take_by_handle(before, timeout=LONG)
     assert (early.value.reason, early.value.sequence) == ("early", 1)
-    publisher.push(b"nobody is told of this")
+    publisher.push(b"without a handle")
     handle = publisher.push(b"first")
     subscriber.take_by_handle(handle).release()
     assert (subscriber.statistics.held, subscriber.statistics.lost) == (0, 0)

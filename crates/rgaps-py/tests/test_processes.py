@@ -382,7 +382,7 @@ ROUNDS = 20
 
 
 @pytest.mark.parametrize("victim", list(VICTIMS))
-def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victim):
+def test_a_program_killed_at_any_moment_harms_no_other(program, victim):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)

@@ -35,7 +35,7 @@ pub(crate) fn capsule(py: Python<'_>, tensor: ManagedTensor, versioned: bool, fl
     } else {
         (tensor.into_legacy().as_ptr().cast(), LEGACY, drop_legacy)
     };
-    // SAFETY: the pointer is not null, the name is static, and the destructor is the one for what lies behind it.
+    // SAFETY: the pointer is not null, the name is static, and the destructor is the one for this pointer.
     let made = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor)) };
     // SAFETY: a new reference, or null with an exception set.
     let capsule = unsafe { Bound::from_owned_ptr_or_err(py, made) };

@@ -12,7 +12,7 @@ macro_rules! message {
 
             fn get_ts() -> &'static rosidl_message_type_support_t {
                 match type_support::<Self>() {
-                    // SAFETY: of static life, as rosidl makes it, and written by nobody once it is there.
+                    // SAFETY: static, as rosidl makes it, and not written once it is there.
                     Ok(found) => unsafe { found.cast().as_ref() },
                     // Publishers and subscriptions of this crate have looked it up before, and returned the error.
                     Err(error) => panic!("{error}"),

@@ -172,7 +172,7 @@ impl Setup {
         let chosen = rgaps::device::open(device).map_err(failed)?;
         let device = chosen.as_choice().to_string();
         let Some(properties) = chosen.backend.as_cuda().map(|cuda| cuda.gpu().properties().clone()) else {
-            return Err(failed(format!("this bench is of a GPU, and messages lie in {}", chosen.reason)));
+            return Err(failed(format!("this bench needs a GPU, but messages are in {}", chosen.reason)));
         };
         let is_trial = is_trial(&properties.name, std::env::var_os(TRIAL).is_some())?;
         let (sizes, counts, chunk_bytes) = match is_trial {
