@@ -405,7 +405,7 @@ impl WriterPort {
     /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
         let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
-        let MessageRef { index, generation } = offered.message;
+        let Offered { index, generation, .. } = offered;
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
             Need::Soft => !is_spared(&reader),
