@@ -7,6 +7,17 @@ use crate::node::NodeError;
 use crate::types::{MetaError, ViewError};
 
 /// Why a message was not published. Nothing of it is left behind, and the publisher remains usable.
+///
+/// ```no_run
+/// # use rgaps::{PublishError, Publisher, types::Bytes};
+/// fn publish_or_skip(publisher: &Publisher<Bytes>, bytes: &[u8]) -> Result<(), PublishError> {
+///     match publisher.push(&Bytes::new(bytes.len() as u64), bytes) {
+///         Err(PublishError::NoSpace { source, .. }) => eprintln!("message skipped: {source}"),
+///         published => drop(published?),
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(thiserror::Error)]
 pub enum PublishError {
     /// The pool or the message table is full, and the publisher's QoS makes no space (`Exhaustion`).

@@ -7,6 +7,13 @@ use rgaps_shm::{ReaderPort, WriterPort};
 use serde::Serialize;
 
 /// A publisher's counters.
+///
+/// ```no_run
+/// # fn show(publisher: &rgaps::Publisher<rgaps::types::Bytes>) {
+/// let statistics = publisher.statistics();
+/// println!("{} of {} B in use", statistics.used_bytes, statistics.pool_bytes);
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PublisherStatistics {
     /// Messages published.
@@ -42,6 +49,13 @@ impl PublisherStatistics {
 }
 
 /// A subscriber's counters.
+///
+/// ```no_run
+/// # fn show(subscriber: &rgaps::Subscriber<rgaps::types::Bytes>) {
+/// let statistics = subscriber.statistics();
+/// println!("{} taken, {} lost", statistics.taken, statistics.lost);
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SubscriberStatistics {
     /// Messages taken.

@@ -97,6 +97,18 @@ impl Drop for Shared {
 ///
 /// The release follows the work of each stream that a holder released it on, and, if the last holder is dropped, the work of the stream that it was
 /// taken on. Dropping an earlier clone waits for no stream: if a stream reads through that clone, use `release_on` instead.
+///
+/// ```no_run
+/// # use rgaps::dynamic::DynamicSubscriber;
+/// # fn example(subscriber: &DynamicSubscriber) -> Result<(), Box<dyn std::error::Error>> {
+/// if let Some(sample) = subscriber.take()? {
+///     let shared = sample.clone();
+///     drop(sample); // `shared` still holds the message
+///     println!("{} B", shared.to_host()?.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DynamicSample(Arc<Shared>);
 

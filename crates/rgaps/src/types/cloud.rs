@@ -113,6 +113,14 @@ impl fmt::Display for Datatype {
 }
 
 /// One field of every point.
+///
+/// ```
+/// use rgaps::types::{Datatype, PointCloud, PointField};
+///
+/// let rgb = PointField::new("rgb", 12, Datatype::Uint8)?.with_count(3);
+/// assert_eq!(PointCloud::new(640, 480, 16, &[rgb])?.points(), 307_200);
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PointField {

@@ -302,6 +302,14 @@ impl Stamp {
 }
 
 /// Text of at most `N` bytes of UTF-8, padded with zero bytes.
+///
+/// ```
+/// use rgaps::types::Text;
+///
+/// let name = Text::<8>::new("name", "front")?;
+/// assert_eq!((name.as_str(), name.bytes()), ("front", b"front\0\0\0"));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<const N: usize>([u8; N]);
