@@ -17,7 +17,7 @@ def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('points', default_value='points', description='Topic of the clouds.'),
         DeclareLaunchArgument('cube', default_value='0.1', description='Edge of a cube of the filter, in metres.'),
-        DeclareLaunchArgument('near', default_value='0.5', description='Points nearer than this are of one cluster, in metres.'),
+        DeclareLaunchArgument('near', default_value='0.5', description='Points nearer than this belong to one cluster, in metres.'),
         Node(package='rgaps_examples_rust', executable='voxel', remappings=[points], parameters=[{'cube': cube}], output='screen'),
         Node(package='rgaps_examples_rust', executable='clusters', parameters=[{'near': near}], output='screen'),
     ])
