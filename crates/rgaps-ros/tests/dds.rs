@@ -156,7 +156,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
     }
     let told = told.into_inner().unwrap();
     assert_eq!((payloads.refused(), told.len()), (4, 2), "{told:?}");
-    assert!(told[0].contains("taken before") && told[1].contains("earlier run"), "{told:?}");
+    assert!(told[0].contains("was taken already") && told[1].contains("earlier run"), "{told:?}");
 
     // The next message still arrives.
     let content = picture(99, meta.payload_bytes() as usize);
