@@ -188,7 +188,7 @@ static void a_handle_names_the_message_that_is_taken(void) {
   FAILS(rgaps_sample_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
   rgaps_subscriber_t *late = subscriber_of(node, "/ctest/taken", RGAPS_KIND_IMAGE);
   OK(rgaps_subscriber_expect_handles_in_order(late));
-  FAILS(rgaps_subscriber_take_by_handle(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber was there");
+  FAILS(rgaps_subscriber_take_by_handle(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber joined");
   CHECK(strcmp(rgaps_status_name(RGAPS_EARLY), "RGAPS_EARLY") == 0);
   rgaps_subscriber_destroy(late);
   FAILS(rgaps_subscriber_expect_handles_in_order(NULL), RGAPS_INVALID_HANDLE, "");
