@@ -1,8 +1,8 @@
 //! A child process that does not outlive its guard, and waits with a time-out for its end or stop.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
-use std::process::{Command, ExitStatus};
+use std::process::{ChildStdout, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +28,8 @@ pub struct Child {
     child: std::process::Child,
     pid: Pid,
     pidfd: OwnedFd,
+    /// Its standard output, once `output_after` reads it.
+    output: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Child {
@@ -35,7 +37,7 @@ impl Child {
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let mut child = command.spawn()?;
         match pid_and_descriptor(&child) {
-            Ok((pid, pidfd)) => Ok(Self { child, pid, pidfd }),
+            Ok((pid, pidfd)) => Ok(Self { child, pid, pidfd, output: None }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
@@ -52,6 +54,16 @@ impl Child {
     /// The standard library's handle, for its pipes.
     pub fn std(&mut self) -> &mut std::process::Child {
         &mut self.child
+    }
+
+    /// Reads its standard output, which must be a pipe, up to the next line with the word, and returns what follows the word there. `None` at the
+    /// end of the output. Blocks for as long as the child says nothing.
+    pub fn output_after(&mut self, word: &str) -> Option<String> {
+        if self.output.is_none() {
+            self.output = self.child.stdout.take().map(|output| BufReader::new(output).lines());
+        }
+        let lines = self.output.as_mut()?.map_while(Result::ok);
+        lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next()
     }
 
     /// Waits until it ends, at most for `limit`.

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,8 +44,7 @@ fn stopped_client(dir: &RuntimeDir) -> Child {
     command.env("RGAPS_TEST_CUT_OFF", "1").env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = Child::spawn(&mut command).unwrap();
-    let output = BufReader::new(child.std().stdout.take().unwrap());
-    output.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
+    child.output_after("ready").expect("it starts");
     child.stop().unwrap();
     child
 }

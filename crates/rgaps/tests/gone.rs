@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -93,14 +93,13 @@ fn slots_of_a_program_that_called_exec_are_freed() {
     command.env("RGAPS_TEST_GONE", "1").env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = Child::spawn(&mut command).unwrap();
-    let mut lines = BufReader::new(child.std().stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.ends_with("ready")));
+    child.output_after("ready").expect("it starts");
     let subscribers = || node.topics().unwrap().iter().map(|topic| topic.subscribers).sum::<u32>();
     child.stop().unwrap();
     assert_eq!(subscribers(), 1, "a stopped program keeps what it has");
     child.go_on().unwrap();
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    assert!(lines.any(|line| line.ends_with("replaced")));
+    child.output_after("replaced").expect("it becomes another program");
     assert!(soon(|| subscribers() == 0), "{} subscribers of a program that is `cat` by now", subscribers());
 }
 

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader, Lines};
 use std::pin::pin;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake};
@@ -22,7 +21,6 @@ const LONG: Duration = Duration::from_secs(20);
 /// This test program in a new process, as a client.
 struct Client {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
@@ -31,18 +29,14 @@ impl Client {
         command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
         command.env("RGAPS_TEST_HAND_BACK", role).env("RGAPS_RUNTIME_DIR", dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = Child::spawn(&mut command).unwrap();
-        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
-        let mut client = Self { child, lines };
+        let mut client = Self { child: Child::spawn(&mut command).unwrap() };
         client.hear("ready");
         client
     }
 
     /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
-        let lines = self.lines.by_ref().map_while(Result::ok);
-        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
-        heard.unwrap_or_else(|| panic!("the client ended without {word:?}"))
+        self.child.output_after(word).unwrap_or_else(|| panic!("the client ended without {word:?}"))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Clients that request what they must not have, or too much: the manager goes on serving other clients.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
-use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -461,8 +460,7 @@ fn another_client(dir: &RuntimeDir) -> Option<Child> {
     other.env("RGAPS_TEST_OTHER_CLIENT", "1").env("RGAPS_RUNTIME_DIR", dir.path());
     other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut other = Child::spawn(&mut other).unwrap();
-    let said = BufReader::new(other.std().stdout.take().unwrap());
-    said.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).map(|_| other)
+    other.output_after("ready").map(|_| other)
 }
 
 #[test]

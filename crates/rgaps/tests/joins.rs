@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
@@ -43,7 +43,6 @@ fn role_of_a_publisher() {
 /// A publisher in a new process, which stops at a step of its only publication.
 struct Publisher {
     child: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
 }
 
 impl Publisher {
@@ -56,8 +55,7 @@ impl Publisher {
         let mut child = Child::spawn(&mut command).unwrap();
         let outcome = child.wait_end_or_stop_within(LONG).unwrap();
         assert!(matches!(outcome, Ended::Stopped), "{outcome:?} at {step}");
-        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
-        Self { child, lines }
+        Self { child }
     }
 
     fn go_on(&mut self) {
@@ -72,9 +70,7 @@ impl Publisher {
 
     /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
-        let lines = self.lines.by_ref().map_while(Result::ok);
-        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
-        heard.unwrap_or_else(|| panic!("the publisher ended without {word:?}"))
+        self.child.output_after(word).unwrap_or_else(|| panic!("the publisher ended without {word:?}"))
     }
 }
 

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
@@ -42,7 +42,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// This test program in a new process, as a client that holds a sample of each topic.
 struct Client {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
@@ -53,18 +52,14 @@ impl Client {
         command.env("RGAPS_TEST_KEPT_SAMPLES", spare.map_or(String::new(), |spare| spare.to_string()));
         dir.apply(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = Child::spawn(&mut command).unwrap();
-        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
-        let mut client = Self { child, lines };
+        let mut client = Self { child: Child::spawn(&mut command).unwrap() };
         client.hear("ready");
         client
     }
 
     /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
-        let lines = self.lines.by_ref().map_while(Result::ok);
-        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
-        heard.unwrap_or_else(|| panic!("the client ended without {word:?}"))
+        self.child.output_after(word).unwrap_or_else(|| panic!("the client ended without {word:?}"))
     }
 
     /// Makes the client go on, and returns what it reads then.

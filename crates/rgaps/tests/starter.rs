@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,8 +53,7 @@ fn a_manager_started_on_demand_ends_when_told_to_whatever_signals_its_client_blo
     command.env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1").env("RGAPSD", programs::find("rgapsd"));
     command.env("RGAPS_RUNTIME_DIR", dir.path()).env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", "host");
     let mut client = Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
-    let mut lines = BufReader::new(client.std().stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.ends_with("ready")));
+    client.output_after("ready").expect("it starts a manager");
     let manager = dir.users().unwrap().into_iter().find(|pid| *pid != client.id()).unwrap();
     kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::TERM).unwrap();
     let deadline = Instant::now() + LONG;

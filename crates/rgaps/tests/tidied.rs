@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -214,8 +213,7 @@ impl Stopped {
         dir.apply(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = Child::spawn(&mut command).unwrap();
-        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
-        lines.map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
+        child.output_after("ready").expect("it starts");
         child.stop().unwrap();
         Self(child)
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -127,22 +127,20 @@ fn joins_while_few_are_free(role: &str, free: usize) {
     command.env("RGAPS_TEST_UNKNOWN", role).env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = Child::spawn(&mut command).unwrap();
-    let mut lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
-    let mut hear = |word: &str| lines.by_ref().map_while(Result::ok).find(|line| line.contains(word)).expect(word);
-    hear("node");
+    child.output_after("node").expect("it has a node");
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
     let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     taken.truncate(taken.len() - free);
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    hear("joined");
+    child.output_after("joined").expect("it joins");
     // Once the node's thread has read a later answer of the manager, it has read the announcement and requests the subscriber. It has
     // that answer soon after.
     (0..5).for_each(|_| drop(node.topics()));
     drop(taken);
     setrlimit(Resource::Nofile, before).unwrap();
     assert_knows(&publisher, &[]);
-    hear("taken");
+    child.output_after("taken").expect("it takes");
 }
 
 #[test]

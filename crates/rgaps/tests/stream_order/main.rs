@@ -3,16 +3,17 @@
 //! The stand-in can hold its streams, so the tests show "the call does not wait" and "not before the bytes are written" without timing.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
 use std::cell::Cell;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use rgaps::device::Stream;
 use rgaps::types::Bytes;
 use rgaps::{
-    Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, SubscriberQos, TakeByHandleError,
+    Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Sample, Subscriber, SubscriberQos, TakeByHandleError,
     TakeError,
 };
 use rgaps_control::TopicKey;
@@ -317,9 +318,40 @@ fn a_producer(bench: &Bench, how: &str) -> Child {
     command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_PRODUCER", how);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = Child::spawn(&mut command).unwrap();
-    let output = BufReader::new(child.std().stdout.take().unwrap());
-    output.lines().map_while(Result::ok).find(|line| line.ends_with("pushed")).expect("it pushes");
+    child.output_after("pushed").expect("it pushes");
     child
+}
+
+/// A producer with a forked child that keeps its GPU, and the pending sample of its message.
+struct ForkedProducer {
+    child: Child,
+    /// The forked child ends when this is dropped.
+    input: Option<ChildStdin>,
+    sample: Sample<Bytes>,
+}
+
+impl ForkedProducer {
+    fn of(bench: &Bench) -> Self {
+        let mut child = a_producer(bench, "forks");
+        let input = child.std().stdin.take();
+        Self { child, input, sample: bench.subscriber.take_on(&bench.stream).unwrap().unwrap() }
+    }
+
+    fn dies(&mut self, bench: &Bench) {
+        self.child.kill().unwrap();
+        until(|| log(bench).contains("one that was forked from it has its GPU still"));
+    }
+
+    fn stays_pending_until_the_fork_ends(self, bench: &Bench) {
+        assert_eq!(self.sample.status(), Readiness::Pending);
+        drop(self.input);
+        bench.stream.synchronize(LONG).unwrap();
+        assert_eq!(self.sample.status(), Readiness::Poisoned);
+    }
+}
+
+fn log(bench: &Bench) -> String {
+    std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap()
 }
 
 #[test]
@@ -328,16 +360,9 @@ fn a_dead_publishers_messages_stay_pending_while_a_fork_keeps_its_gpu() {
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let mut child = a_producer(&bench, "forks");
-    let forked = child.std().stdin.take();
-    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
-    child.kill().unwrap();
-    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
-    until(|| log().contains("one that was forked from it has its GPU still"));
-    assert_eq!(sample.status(), Readiness::Pending);
-    drop(forked); // ends the forked child
-    bench.stream.synchronize(LONG).unwrap();
-    assert_eq!(sample.status(), Readiness::Poisoned);
+    let mut producer = ForkedProducer::of(&bench);
+    producer.dies(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
 }
 
 #[test]
@@ -346,12 +371,8 @@ fn a_file_that_is_removed_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let mut child = a_producer(&bench, "forks");
-    let forked = child.std().stdin.take();
-    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
-    child.kill().unwrap();
-    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
-    until(|| log().contains("one that was forked from it has its GPU still"));
+    let mut producer = ForkedProducer::of(&bench);
+    producer.dies(&bench);
     // As a cleaner of /tmp does.
     let files: Vec<_> = std::fs::read_dir(bench.dir.path()).unwrap().flatten().map(|file| file.path()).collect();
     let named =
@@ -361,10 +382,7 @@ fn a_file_that_is_removed_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
     // Clients are hung up before notes are made anew.
     until(|| note.exists());
     ticked(&bench);
-    assert_eq!(sample.status(), Readiness::Pending);
-    drop(forked); // which ends it
-    bench.stream.synchronize(LONG).unwrap();
-    assert_eq!(sample.status(), Readiness::Poisoned);
+    producer.stays_pending_until_the_fork_ends(&bench);
 }
 
 /// Waits until the manager has looked twice at what no descriptor tells: that a client which has hung up has given its lock up.
@@ -399,22 +417,15 @@ fn a_producer_that_is_cut_off_and_dies_keeps_its_slot_while_a_fork_keeps_its_gpu
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let mut child = a_producer(&bench, "forks");
-    let forked = child.std().stdin.take();
-    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
-    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
-    child.stop().unwrap();
+    let mut producer = ForkedProducer::of(&bench);
+    producer.child.stop().unwrap();
     until(|| {
         // Each makes a notice that the producer does not read.
         bench.node.subscriber::<Bytes>(TOPIC).unwrap().descriptor().unwrap();
-        log().contains("a client is cut off")
+        log(&bench).contains("a client is cut off")
     });
-    child.kill().unwrap();
-    until(|| log().contains("one that was forked from it has its GPU still"));
-    assert_eq!(sample.status(), Readiness::Pending);
-    drop(forked); // which ends it
-    bench.stream.synchronize(LONG).unwrap();
-    assert_eq!(sample.status(), Readiness::Poisoned);
+    producer.dies(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
 }
 
 fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
