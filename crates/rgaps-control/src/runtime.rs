@@ -43,8 +43,8 @@ const PRIVATE: u32 = 0o600;
 /// Mode of a file that whoever may pass through the directory may read.
 const READABLE: u32 = 0o644;
 
-/// Lock files that vanish under a locker before it counts as somebody else's.
-const LOCK_ATTEMPTS: u32 = 16;
+/// Attempts at making a file that somebody removes meanwhile.
+const ATTEMPTS: u32 = 16;
 
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,11 @@ impl RuntimeError {
     pub(crate) fn is_lack_of_room(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
+    }
+
+    /// Whether something was removed that was there before.
+    pub(crate) fn is_removed(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -170,8 +175,12 @@ impl ManagerLock {
 /// Locks what is at a path, unless somebody else has.
 fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Result<Option<File>, RuntimeError> {
     let failed = |source: io::Error| RuntimeError::Io { path: path.to_owned(), source };
-    for _ in 0..LOCK_ATTEMPTS {
-        let file = open()?;
+    for attempt in 1..=ATTEMPTS {
+        let file = match open() {
+            // Whoever left has removed the directory, too.
+            Err(error) if error.is_removed() && attempt < ATTEMPTS => continue,
+            opened => opened?,
+        };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -526,9 +535,20 @@ fn with_mode(file: File, mode: u32) -> io::Result<File> {
 /// Writes a file so that a reader sees the old or the new content, never a part.
 fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
-    let written = open_with(&new, File::options().write(true).truncate(true), mode)
-        .and_then(|mut file| file.write_all(content))
-        .and_then(|()| fs::rename(&new, path));
+    let write = || {
+        open_with(&new, File::options().write(true).truncate(true), mode)?.write_all(content)?;
+        fs::rename(&new, path)
+    };
+    let is_removed =
+        |written: &io::Result<()>| matches!(written, Err(error) if error.kind() == io::ErrorKind::NotFound);
+    let mut written = write();
+    // A cleaner may have taken the new one away.
+    for _ in 1..ATTEMPTS {
+        if !is_removed(&written) {
+            break;
+        }
+        written = write();
+    }
     written.inspect_err(|_| {
         let _ = fs::remove_file(&new);
     })
@@ -538,6 +558,24 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::client_lock::FileId;
+
+    #[test]
+    fn a_file_is_written_though_somebody_removes_what_is_not_at_its_place_yet() {
+        let path = scratch("replaced").with_extension("file");
+        let new = path.with_extension("new");
+        std::thread::scope(|scope| {
+            let cleaner = scope.spawn(|| {
+                let removals = std::iter::repeat_with(|| fs::remove_file(&new)).filter(Result::is_ok);
+                removals.take(ATTEMPTS as usize - 1).count()
+            });
+            let mut failed = None;
+            while !cleaner.is_finished() {
+                failed = failed.or(replace(&path, b"content", PRIVATE).err());
+            }
+            assert!(failed.is_none(), "{failed:?}");
+        });
+        fs::remove_file(&path).unwrap();
+    }
 
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("rgaps-runtime-{}-{name}", std::process::id()));

@@ -161,17 +161,23 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     let log = Log::new(dir);
     let mut program = PathBuf::from("rgapsd");
     let mut turn = Instant::now() + TURN_TIMEOUT;
+    let mut removed = None;
     while Instant::now() < deadline {
-        // A manager that exits in order removes the directory.
-        let dir = &RuntimeDir::open(dir.path())?;
         // The client that gets the lock starts a manager; the others poll the socket.
-        let lock = match dir.try_lock("start.lock") {
+        let lock = match RuntimeDir::open(dir.path()).and_then(|dir| dir.try_lock("start.lock")) {
+            // A manager that exits in order removes the directory.
+            Err(error) if error.is_removed() => {
+                removed = Some(error);
+                std::thread::sleep(LOOK_INTERVAL);
+                continue;
+            }
             // No room for the lock file. A lock of their own still excludes further managers.
             Err(error) if error.is_lack_of_room() => Turn::Unlocked,
             Err(error) => return Err(error.into()),
             Ok(None) => Turn::Others,
             Ok(Some(lock)) => Turn::Ours { _lock: lock },
         };
+        removed = None;
         if let Some(connection) = Connection::connect(&dir.socket())? {
             return Ok(connection);
         }
@@ -200,7 +206,8 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     // It may have begun to listen just now.
     let found = Connection::connect(&dir.socket())?;
     let seconds = START_TIMEOUT.as_secs();
-    found.ok_or_else(|| SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() })
+    let silent = || SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() };
+    found.ok_or_else(|| removed.map_or_else(silent, SpawnError::from))
 }
 
 /// Which client may start a manager.
