@@ -21,11 +21,13 @@ use crate::clients::{Client, ClientId, Clients};
 use crate::daemon::DaemonError;
 use crate::log;
 use crate::manager::Manager;
-use crate::requests::exhausted;
+use crate::refusals::exhausted;
 use crate::topics::Topics;
 
 /// How often files are looked for where the kernel does not tell of their removal.
 const UNWATCHED_LOOK: Duration = Duration::from_secs(1);
+/// How often in one turn the files are made that somebody removes as often. Clients are served before the next turn.
+const ATTEMPTS: usize = 8;
 
 /// The lock and the socket.
 #[derive(Debug)]
@@ -101,7 +103,7 @@ impl Premises {
 
     fn look(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Found, DaemonError> {
         let (mut is_anew, mut lacking) = (false, Lacking::default());
-        loop {
+        for _ in 0..ATTEMPTS {
             let was_watched = self.watch.is_some();
             if !was_watched {
                 self.watch = watch(dir);
@@ -133,6 +135,7 @@ impl Premises {
             self.listener = listen(dir, self.group)?;
             (is_anew, self.looked_at) = (true, None);
         }
+        Ok(Found::Own { is_anew, lacking })
     }
 }
 
