@@ -18,6 +18,8 @@ use rgaps_control::{EndpointSlot, LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::SubscriberFile;
 
+use crate::refusals::{exhausted, is_of_descriptors};
+
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
 
@@ -115,8 +117,13 @@ impl Client {
             return Err(refuse(text.to_owned()));
         }
         let Some(fd) = descriptors.into_iter().next() else { return Err(refuse("hello without a pidfd".to_owned())) };
-        let pidfd = PidFd::from_fd(fd).map_err(|error| refuse(error.to_string()))?;
-        let found = pidfd.pid().map_err(|error| refuse(error.to_string()))?;
+        // The kernel's answer is a file of /proc, for which the manager may have no descriptor left.
+        let unknown = |error: std::io::Error| {
+            let text = error.to_string();
+            if is_of_descriptors(&text) { exhausted(&error) } else { refuse(text) }
+        };
+        let pidfd = PidFd::from_fd(fd).map_err(unknown)?;
+        let found = pidfd.pid().map_err(unknown)?;
         if found != peer.pid {
             return Err(refuse(format!("the pidfd is of process {found}, the socket of process {}", peer.pid)));
         }

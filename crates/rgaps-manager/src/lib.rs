@@ -37,6 +37,7 @@ mod pair;
 mod premises;
 mod publish;
 mod received;
+mod refusals;
 mod requests;
 mod sender;
 mod shares;

@@ -31,7 +31,7 @@ use crate::inbox::Inbox;
 use crate::others::Few;
 use crate::premises::Premises;
 use crate::publish::PublishManager;
-use crate::requests::exhausted;
+use crate::refusals::exhausted;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
 

@@ -12,7 +12,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{
     Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
-use rgaps_os::{EventFd, Holder, inherited};
+use rgaps_os::{EventFd, Holder};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
@@ -20,6 +20,7 @@ use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
 use crate::clients::{Client, ClientId, Occupied};
 use crate::manager::Manager;
+use crate::refusals::exhausted;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Of topics in one answer: half of what a message holds.
@@ -542,34 +543,6 @@ pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
 
 fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
     topic.segment.as_fd().try_clone_to_owned().map_err(|error| exhausted(&error))
-}
-
-/// Whether an error is one for lack of descriptors, of whatever made it: EMFILE and ENFILE, as the standard library writes them.
-fn is_of_descriptors(text: &str) -> bool {
-    ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part))
-}
-
-/// Something is used up, here and not at the client's.
-pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
-    let text = error.to_string();
-    if !is_of_descriptors(&text) {
-        // EFBIG and ENOMEM, where this process may have less than there is.
-        let (is_long, is_memory) = (text.contains("(os error 27)"), text.contains("(os error 12)"));
-        let limits = inherited::limits().into_iter().filter(|limit| match limit.name {
-            "RLIMIT_FSIZE" => is_long,
-            "RLIMIT_AS" | "RLIMIT_DATA" => is_memory,
-            _ => false,
-        });
-        let limits: Vec<String> = limits.map(|limit| limit.to_string()).collect();
-        return Refusal::Exhausted(match limits.is_empty() {
-            true => text,
-            false => format!("rgapsd runs under {}, which is too little: raise it; {text}", limits.join(", ")),
-        });
-    }
-    let limit = rgaps_os::descriptors::limit();
-    Refusal::Exhausted(format!(
-        "rgapsd may have {limit} descriptors open, and has: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
-    ))
 }
 
 fn gone() -> Refusal {

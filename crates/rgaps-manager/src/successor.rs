@@ -15,7 +15,8 @@ use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::requests::{Answer, exhausted};
+use crate::refusals::exhausted;
+use crate::requests::Answer;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Clients that are not stopped have handed everything back by then, in most cases.
