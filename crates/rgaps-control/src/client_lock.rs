@@ -14,19 +14,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rgaps_os::{Holder, PidFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags};
+use rgaps_os::{Found, Holder, Links, PidFd, found};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::names::LockId;
 use crate::runtime::{RuntimeDir, RuntimeError, create_for_reading};
 
-/// No such process (errno(3)).
-const ESRCH: i32 = 3;
 /// Of the files' names.
 pub(crate) const PREFIX: &str = "client-";
 
@@ -39,9 +35,9 @@ pub struct FileId {
     pub inode: u64,
 }
 
-impl FileId {
-    fn of(found: &Stat) -> Self {
-        Self { device: found.st_dev, inode: found.st_ino }
+impl From<(u64, u64)> for FileId {
+    fn from((device, inode): (u64, u64)) -> Self {
+        Self { device, inode }
     }
 }
 
@@ -67,20 +63,19 @@ impl RuntimeDir {
 
     /// Whether the file of a client's lock is where it was made.
     pub fn has_client_file(&self, lock: LockId, file: FileId) -> bool {
-        match rustix::fs::lstat(self.client_path(lock)) {
-            Ok(found) => FileId::of(&found) == file,
-            Err(Errno::NOENT | Errno::NOTDIR) => false,
-            Err(_) => true,
+        match Found::at(&self.client_path(lock), Links::Refuse) {
+            Ok(found) => FileId::from(found.identity()) == file,
+            Err(error) => !is_no_lock_file(&error),
         }
     }
 
-    /// Removes what dead clients left.
+    /// Removes what dead clients left, and processes that were forked from them.
     pub fn forget_dead_clients(&self) {
         let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let locks = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
         let is_nobodys = |lock: &LockId| {
-            let file = open_lock_file(&self.client_path(*lock), OFlags::NOFOLLOW).and_then(|(file, _)| holder(&file));
-            file.is_ok_and(|holder| holder == Holder::Nobody)
+            let opened = open_lock_file(&self.client_path(*lock), Links::Refuse);
+            opened.and_then(|(file, _)| lives(&file, Lifetime::WithForks)).is_ok_and(|lives| !lives)
         };
         locks.filter(is_nobodys).for_each(|lock| self.remove_client_file(lock));
     }
@@ -94,9 +89,19 @@ impl RuntimeDir {
     }
 }
 
+/// Until when a client counts as living.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until its process has ended.
+    OfProcess,
+    /// Until each process that was forked from it has ended too: these keep its GPU open, and its streams may go on writing.
+    WithForks,
+}
+
 /// The files of clients' locks, open: who holds one is asked of the file itself, however it is named by now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ClientLocks {
+    lifetime: Lifetime,
     open: BTreeMap<LockId, (FileId, File)>,
     /// How often a process was looked into.
     #[cfg(test)]
@@ -104,16 +109,26 @@ pub struct ClientLocks {
 }
 
 impl ClientLocks {
+    /// Of a manager whose clients live that long.
+    pub fn new(lifetime: Lifetime) -> Self {
+        Self {
+            lifetime,
+            open: BTreeMap::new(),
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
     /// Keeps the file of a lock that was made for a client.
     pub fn keep(&mut self, lock: LockId, file: File) -> io::Result<FileId> {
-        let found = FileId::of(&rustix::fs::fstat(&file)?);
+        let found = FileId::from(rgaps_os::memfd::identity(&file)?);
         self.open.insert(lock, (found, file));
         Ok(found)
     }
 
     /// The lock that a client says it holds: its file, if it is where it was made and that process has it. An error says nothing of the client.
     pub fn recognize(&mut self, dir: &RuntimeDir, lock: LockId, pid: u32) -> io::Result<Option<FileId>> {
-        let (file, found) = match open_lock_file(&dir.client_path(lock), OFlags::NOFOLLOW) {
+        let (file, found) = match open_lock_file(&dir.client_path(lock), Links::Refuse) {
             Err(error) if is_no_lock_file(&error) => return Ok(None),
             opened => opened?,
         };
@@ -126,12 +141,13 @@ impl ClientLocks {
 
     /// Who holds a client's lock. An error says nothing of the client: ask again.
     pub fn holder(&mut self, dir: &RuntimeDir, client: NotedClient) -> io::Result<Holder> {
-        self.holders(dir, [client]).remove(&client).unwrap_or(Ok(Holder::Nobody))
+        self.find(dir, [client]).remove(&client).unwrap_or(Ok(()))?;
+        self.file(client).map_or(Ok(Holder::Nobody), holder)
     }
 
     /// Whether a client lives, or nobody can tell. Its process may go on without it, as another program or after the end of its node.
     pub fn lives(&mut self, dir: &RuntimeDir, client: NotedClient) -> bool {
-        lives(&self.holder(dir, client))
+        !self.living(dir, [client]).is_empty()
     }
 
     /// Which of these clients live, or nobody can tell.
@@ -140,8 +156,12 @@ impl ClientLocks {
         dir: &RuntimeDir,
         clients: impl IntoIterator<Item = NotedClient>,
     ) -> BTreeSet<NotedClient> {
-        let asked = self.holders(dir, clients).into_iter();
-        asked.filter(|(_, holder)| lives(holder)).map(|(client, _)| client).collect()
+        let found = self.find(dir, clients).into_iter();
+        let lives = |client| self.file(client).map_or(Ok(false), |file| lives(file, self.lifetime));
+        let lives = |(client, found): (NotedClient, io::Result<()>)| {
+            found.and_then(|()| lives(client)).unwrap_or(true).then_some(client)
+        };
+        found.filter_map(lives).collect()
     }
 
     /// A client is gone: nobody asks for its lock any more.
@@ -150,16 +170,17 @@ impl ClientLocks {
         dir.remove_client_file(lock);
     }
 
-    fn holders(
+    /// Opens what there is of these clients' files. An error says nothing of the client.
+    fn find(
         &mut self,
         dir: &RuntimeDir,
         clients: impl IntoIterator<Item = NotedClient>,
-    ) -> BTreeMap<NotedClient, io::Result<Holder>> {
+    ) -> BTreeMap<NotedClient, io::Result<()>> {
         let mut answers = BTreeMap::new();
         let mut elsewhere: BTreeMap<u32, Vec<NotedClient>> = BTreeMap::new();
         for client in clients {
             match self.open_at_its_place(dir, client) {
-                Ok(true) => drop(answers.insert(client, self.ask(client))),
+                Ok(true) => drop(answers.insert(client, Ok(()))),
                 Ok(false) => elsewhere.entry(client.pid).or_default().push(client),
                 Err(error) => drop(answers.insert(client, Err(error))),
             }
@@ -170,16 +191,12 @@ impl ClientLocks {
                 self.looks += 1;
             }
             match files_of_process(pid, clients.iter().map(|client| client.file).collect()) {
-                Ok(mut files) => {
-                    for client in clients {
-                        // Whoever lives has the file open.
-                        let asked = files.remove(&client.file).map_or(Ok(Holder::Nobody), |file| {
-                            self.open.insert(client.lock, (client.file, file));
-                            self.ask(client)
-                        });
-                        answers.insert(client, asked);
-                    }
-                }
+                // A client that lives has its file open.
+                Ok(mut files) => answers.extend(clients.into_iter().map(|client| {
+                    let file = files.remove(&client.file);
+                    self.open.extend(file.map(|file| (client.lock, (client.file, file))));
+                    (client, Ok(()))
+                })),
                 Err(error) => answers.extend(clients.into_iter().map(|client| (client, Err(again(&error))))),
             }
         }
@@ -191,7 +208,7 @@ impl ClientLocks {
         if self.open.get(&client.lock).is_some_and(|(file, _)| *file == client.file) {
             return Ok(true);
         }
-        match open_lock_file(&dir.client_path(client.lock), OFlags::NOFOLLOW) {
+        match open_lock_file(&dir.client_path(client.lock), Links::Refuse) {
             Ok((file, found)) if found == client.file => {
                 self.open.insert(client.lock, (found, file));
                 Ok(true)
@@ -202,8 +219,8 @@ impl ClientLocks {
         }
     }
 
-    fn ask(&self, client: NotedClient) -> io::Result<Holder> {
-        self.open.get(&client.lock).map_or(Ok(Holder::Nobody), |(_, file)| holder(file))
+    fn file(&self, client: NotedClient) -> Option<&File> {
+        self.open.get(&client.lock).filter(|(file, _)| *file == client.file).map(|(_, file)| file)
     }
 }
 
@@ -211,8 +228,9 @@ fn holder(file: &File) -> io::Result<Holder> {
     rgaps_os::process_lock::holder(file)
 }
 
-fn lives(holder: &io::Result<Holder>) -> bool {
-    holder.as_ref().map_or(true, |holder| *holder != Holder::Nobody)
+fn lives(file: &File, lifetime: Lifetime) -> io::Result<bool> {
+    let is_held = holder(file)? != Holder::Nobody;
+    Ok(is_held || lifetime == Lifetime::WithForks && rgaps_os::process_lock::is_open_in_a_fork(file)?)
 }
 
 fn again(error: &io::Error) -> io::Error {
@@ -225,34 +243,19 @@ fn is_no_lock_file(error: &io::Error) -> bool {
 }
 
 /// Opens a file of this user's for asking after its lock; InvalidInput if it is something else, which is not opened.
-fn open_lock_file(path: &Path, how: OFlags) -> io::Result<(File, FileId)> {
-    // This looks at what is there, and opens nothing (open(2)).
-    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | how, Mode::empty())?;
-    let found = rustix::fs::fstat(&place)?;
-    let is_one = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
-        && found.st_uid == rustix::process::geteuid().as_raw();
-    if !is_one {
+fn open_lock_file(path: &Path, links: Links) -> io::Result<(File, FileId)> {
+    let found = Found::at(path, links)?;
+    if !found.is_own_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    Ok((open_again(&place)?, FileId::of(&found)))
-}
-
-/// Opens what a descriptor has been opened for looking only: the same file, whatever is at its path by now.
-fn open_again(place: &OwnedFd) -> io::Result<File> {
-    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
-    Ok(rustix::fs::open(path, how, Mode::empty())?.into())
+    Ok((found.open()?, found.identity().into()))
 }
 
 /// Which of these files a process has open (proc_pid_fd(5)), whatever their names are. None of them if the process has ended; an error if
 /// that cannot be seen.
 fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, File>> {
     let mut files = BTreeMap::new();
-    let is_dead = match PidFd::open(pid) {
-        Err(error) if error.raw_os_error() == Some(ESRCH) => true,
-        process => process?.is_dead()?,
-    };
-    if is_dead {
+    if is_dead(pid)? {
         return Ok(files);
     }
     for entry in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))? {
@@ -260,8 +263,9 @@ fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeM
             break;
         }
         // Descriptors come and go meanwhile, and so may the process.
-        let Some(file) = entry.ok().map(|entry| entry.path()).filter(|path| is_one_of(path, &wanted)) else { continue };
-        match open_lock_file(&file, OFlags::empty()) {
+        let is_one = |path: &PathBuf| found::identity_at(path).is_ok_and(|found| wanted.contains(&found.into()));
+        let Some(file) = entry.ok().map(|entry| entry.path()).filter(is_one) else { continue };
+        match open_lock_file(&file, Links::Follow) {
             // Another file by now, or nothing.
             Ok((_, found)) if !wanted.contains(&found) => {}
             Err(error) if is_no_lock_file(&error) => {}
@@ -275,17 +279,15 @@ fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeM
     Ok(files)
 }
 
-/// Whether a descriptor of a process seems to be of one of these files. No file system is asked that would have to ask somebody else.
-fn is_one_of(path: &Path, wanted: &BTreeSet<FileId>) -> bool {
-    let found = match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) {
-        Ok(found) => {
-            Ok(FileId { device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
-        }
-        // As some containers have it.
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::stat(path).map(|found| FileId::of(&found)),
-        Err(error) => Err(error),
-    };
-    found.is_ok_and(|found| wanted.contains(&found))
+/// Whether no process has this id. It may be a thread's by now (pidfd_open(2)).
+fn is_dead(pid: u32) -> io::Result<bool> {
+    match PidFd::open(pid) {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(true),
+            _ => Err(error),
+        },
+        Ok(process) => process.is_dead(),
+    }
 }
 
 #[cfg(test)]
@@ -311,7 +313,7 @@ mod tests {
     }
 
     fn noted(lock: LockId, file: &File, pid: u32) -> NotedClient {
-        NotedClient { lock, pid, file: FileId::of(&rustix::fs::fstat(file).unwrap()) }
+        NotedClient { lock, pid, file: rgaps_os::memfd::identity(file).unwrap().into() }
     }
 
     #[test]
@@ -320,13 +322,13 @@ mod tests {
         let (lock, file) = dir.new_client_lock().unwrap();
         let pid = std::process::id();
         let client = noted(lock, &file, pid);
-        let mut locks = ClientLocks::default();
+        let mut locks = ClientLocks::new(Lifetime::OfProcess);
         assert!(!locks.lives(&dir, client) && !locks.lives(&dir, NotedClient { lock: LockId([1; 16]), ..client }));
         assert!(dir.has_client_file(lock, client.file));
         dir.forget_dead_clients();
         assert!(!dir.has_client_file(lock, client.file));
         // The one that is open is asked, and nobody has locked it.
-        assert!(!ClientLocks::default().lives(&dir, client));
+        assert!(!ClientLocks::new(Lifetime::OfProcess).lives(&dir, client));
         assert!(files_of_process(pid, BTreeSet::from([client.file])).unwrap().contains_key(&client.file));
         let other = FileId { inode: client.file.inode + 1_000_000, ..client.file };
         assert!(files_of_process(pid, BTreeSet::from([other])).unwrap().is_empty());
@@ -343,17 +345,32 @@ mod tests {
         fs::copy(&path, &aside).unwrap();
         fs::rename(&aside, &path).unwrap();
         assert!(!dir.has_client_file(lock, client.file));
-        assert!(!ClientLocks::default().open_at_its_place(&dir, client).unwrap());
+        assert!(!ClientLocks::new(Lifetime::OfProcess).open_at_its_place(&dir, client).unwrap());
         fs::remove_dir_all(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_dead_client_whose_number_is_a_threads_by_now_is_dead() {
+        let (says, said) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            says.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            let _ = end.recv();
+        });
+        let number = said.recv().unwrap();
+        assert!(is_dead(number).unwrap() && !is_dead(std::process::id()).unwrap());
+        drop(ends);
+        thread.join().unwrap();
     }
 
     #[test]
     fn what_is_no_regular_file_is_not_opened() {
         let dir = scratch("pipe");
         let path = dir.path().join("pipe");
-        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         // The open of a pipe for reading waits for a writer.
-        let error = open_lock_file(&path, OFlags::NOFOLLOW).unwrap_err();
+        let error = open_lock_file(&path, Links::Refuse).unwrap_err();
         assert!(is_no_lock_file(&error), "{error}");
         fs::remove_dir_all(dir.path()).unwrap();
     }
@@ -364,7 +381,7 @@ mod tests {
         let made: Vec<(LockId, File)> = (0..3).map(|_| dir.new_client_lock().unwrap()).collect();
         let clients: Vec<_> = made.iter().map(|(lock, file)| noted(*lock, file, std::process::id())).collect();
         made.iter().for_each(|(lock, _)| dir.remove_client_file(*lock));
-        let mut locks = ClientLocks::default();
+        let mut locks = ClientLocks::new(Lifetime::OfProcess);
         for _ in 0..4 {
             // This process has all of them open, and sees no lock of its own.
             assert!(locks.living(&dir, clients.clone()).is_empty());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rgaps_control::client_lock::ClientLocks;
+use rgaps_control::client_lock::{ClientLocks, Lifetime};
 use rgaps_control::config::ConfigError;
 use rgaps_control::local::LocalError;
 use rgaps_control::network::{Network, NetworkError};
@@ -15,7 +15,7 @@ use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::StartOutcome;
 use rgaps_control::text::plain;
 use rgaps_control::{Given, RuntimeDir};
-use rgaps_device::{Choice, DeviceError};
+use rgaps_device::{Choice, DeviceError, DeviceKind};
 use rgaps_os::{clock, inherited};
 
 use crate::adoption::Adoption;
@@ -120,7 +120,9 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
     };
     // Each client is asked once, however many topics it is in.
-    let (notes, mut locks) = (dir.topics(), ClientLocks::default());
+    let is_cuda = chosen.backend.kind() == DeviceKind::Cuda;
+    let lifetime = if is_cuda { Lifetime::WithForks } else { Lifetime::OfProcess };
+    let (notes, mut locks) = (dir.topics(), ClientLocks::new(lifetime));
     let noted = notes.iter().flat_map(|note| note.clients.iter().map(|noted| noted.client));
     let living = locks.living(&dir, noted.collect::<BTreeSet<_>>());
     let adoption = Adoption::new(notes, |client| living.contains(&client));

@@ -6,6 +6,7 @@
 //! * Processes: `pidfd` and `process_lock` say whether a process lives, `fork` tells a forked child from its parent, `peer` identifies the other
 //!   end of a Unix socket, `inherited` resets what a process inherits from its parent.
 //! * Limits: `memlock` checks the limit on locked memory, `descriptors` counts open descriptors and raises their limit.
+//! * Files: `found` looks at a file before it opens it.
 //! * Closing: `linger` finds sockets whose close waits for the peer, `closing` closes descriptors on a thread of its own.
 
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod closing;
 pub mod descriptors;
 pub mod eventfd;
 pub mod fork;
+pub mod found;
 pub mod futex;
 pub mod inherited;
 pub mod linger;
@@ -28,6 +30,7 @@ pub mod shared;
 
 pub use eventfd::EventFd;
 pub use fork::ForkGuard;
+pub use found::{Found, Links};
 pub use mapping::{Access, MapError, Mapping, OutOfRange};
 pub use memfd::{SealError, Seals};
 pub use pidfd::PidFd;

@@ -1,22 +1,31 @@
-//! A lock that ends with its process, whatever ends it: the kernel's own word for "alive" that needs no time-out.
+//! A lock that the kernel releases when its process ends, however it ends: so "alive" needs no time-out.
 //!
-//! A POSIX record lock (fcntl(2), "Advisory record locking") of a whole file. The kernel gives it up when the last thread of the process is
-//! gone, keeps it while the process is stopped, and does not give it to a forked child. (A lock of the open file description would live
-//! on in a child, and flock(2) is one.) Whoever has the file asks who holds it, from any PID namespace.
+//! ```text
+//!   byte 0   POSIX record lock (fcntl(2), "Advisory record locking"): held by one process
+//!   byte 1   open file description lock (the same page): held by that process and those that were forked from it
+//! ```
 //!
-//! It is a lock for reading (F_RDLCK): the kernel gives one on a descriptor that is open for reading alone, so that who holds it can write nothing into the
-//! file, which may be another user's. The question is whether a lock for writing could be had, and is answered by any lock of another process. Two
-//! processes that have the file may both hold it: each file is given to one process, and what that passes on is its own loss.
+//! The kernel releases the first when the last thread of the process is gone. It keeps it while the process is stopped, and does not pass it
+//! to a forked child. It releases the second when the last process has closed the descriptor, by exit or execve: until then a
+//! forked child has what its parent had open, such as a GPU. Any process that has the file open can ask for both, from any PID namespace.
 //!
-//! Invariants  L1 the kernel gives the lock up as soon as its process closes *any* descriptor of the file. So each lock has a file of its
+//! Both are locks for reading (F_RDLCK), since the kernel grants those on a descriptor that is open only for reading: the holder
+//! cannot write into the file, which may be another user's. `holder` asks whether a lock for writing could be had; a lock of any other process
+//! prevents that. Two processes that have the file may both hold it: each file is given to one process, and one that passes
+//! it on harms only itself.
+//!
+//! Invariants  L1 the kernel releases byte 0 as soon as its process closes *any* descriptor of the file. So each lock has a file of its
 //!             own, and a process that holds one never opens that file again: `take` is given the one descriptor and keeps it.
-//!             L2 a file's own process does not see its lock: `holder` is for others.
+//!             L2 a process does not see its own lock on byte 0: `holder` is for others.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{FlockOperation, fcntl_lock};
+/// Locked by the process alone.
+const OF_PROCESS: libc::off_t = 0;
+/// Locked by the process and those that were forked from it.
+const OF_FORKS: libc::off_t = 1;
 
 /// Held by this process until it is dropped or the process ends.
 #[derive(Debug)]
@@ -25,7 +34,8 @@ pub struct ProcessLock(#[expect(dead_code, reason = "closing it gives the lock u
 impl ProcessLock {
     /// Takes the lock of a file that is open for reading.
     pub fn take(file: OwnedFd) -> io::Result<Self> {
-        fcntl_lock(&file, FlockOperation::NonBlockingLockShared)?;
+        lock(&file, libc::F_SETLK, libc::F_RDLCK, OF_PROCESS)?;
+        lock(&file, libc::F_OFD_SETLK, libc::F_RDLCK, OF_FORKS)?;
         Ok(Self(file))
     }
 }
@@ -43,24 +53,35 @@ pub enum Holder {
 
 /// Who holds the lock of a file. The caller must not hold it: it would not see that, and lose it when the file is closed.
 pub fn holder(file: &File) -> io::Result<Holder> {
-    let whole = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    let mut found = whole;
-    // SAFETY: the descriptor is borrowed, so it is open; F_GETLK reads and writes one `flock`, which lives through the call.
-    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GETLK, &raw mut found) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let found = lock(file, libc::F_GETLK, libc::F_WRLCK, OF_PROCESS)?;
     Ok(match u32::try_from(found.l_pid) {
-        _ if found.l_type == libc::F_UNLCK as libc::c_short => Holder::Nobody,
+        _ if is_free(&found) => Holder::Nobody,
         Ok(pid) if pid > 0 => Holder::Process(pid),
         _ => Holder::OutOfSight,
     })
+}
+
+/// Whether a process that took the lock, or one that was forked from it, still has the file open.
+pub fn is_open_in_a_fork(file: &File) -> io::Result<bool> {
+    Ok(!is_free(&lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, OF_FORKS)?))
+}
+
+fn is_free(found: &libc::flock) -> bool {
+    found.l_type == libc::F_UNLCK as libc::c_short
+}
+
+/// Takes a lock of one byte, or asks for one that prevents it (fcntl(2)).
+fn lock(file: impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::flock> {
+    let mut lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is borrowed, so it is open; these commands read and write one `flock`, which lives through the call.
+    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) };
+    if result == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -139,6 +160,35 @@ mod tests {
         said.read_exact(&mut word).unwrap();
         assert_eq!(word, [1], "the parent has it, not the child");
         wait_for(Pid::from_raw(pid).unwrap(), WaitOptions::empty());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_dead_processs_file_is_open_until_the_child_that_it_forked_has_ended() {
+        let (path, file) = scratch("fork");
+        let asks = File::open(&path).unwrap();
+        let (waits, ends) = io::pipe().unwrap();
+        let (mut said, mut says) = io::pipe().unwrap();
+        // SAFETY: parent and child make system calls only, and leave by _exit.
+        let parent = unsafe { libc::fork() };
+        if parent == 0 {
+            let lock = ProcessLock::take(file.into());
+            // SAFETY: as above.
+            if unsafe { libc::fork() } == 0 {
+                drop(ends);
+                let _ = (&waits).read(&mut [0]);
+                drop(lock);
+                let _ = says.write_all(&[1]);
+            }
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        drop((file, waits, says));
+        wait_for(Pid::from_raw(parent).unwrap(), WaitOptions::empty());
+        assert_eq!((holder(&asks).unwrap(), is_open_in_a_fork(&asks).unwrap()), (Holder::Nobody, true));
+        drop(ends);
+        said.read_exact(&mut [0]).unwrap();
+        assert!(!is_open_in_a_fork(&asks).unwrap());
         std::fs::remove_file(path).unwrap();
     }
 }

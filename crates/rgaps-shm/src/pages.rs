@@ -13,16 +13,15 @@
 //!
 //! Trusts      nothing: length and seals are checked by the mapping, identity here.
 
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use rgaps_os::{Access, MapError, Mapping, SealError, Seals, memfd};
+use rgaps_os::{Access, Found, Links, MapError, Mapping, SealError, Seals, memfd};
 
 use crate::layout::{
     HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
@@ -37,8 +36,6 @@ use crate::slot::SubscriberSlot;
 const PLACES: u32 = 4096;
 /// Files that a process is looked through for: a client has one, and one more for each manager that died while it went on subscribing.
 const FILES_MAX: usize = 64;
-/// O_NONBLOCK, as open(2) has it on Linux.
-const OPEN_NONBLOCK: i32 = 0o4000;
 /// As /proc shows it.
 const NAME: &str = "rgaps-subscribers";
 const FILE_BYTES: u64 = PLACES as u64 * SUBSCRIBER_PAGES_BYTES;
@@ -96,24 +93,27 @@ impl SubscriberFile {
     /// What a process of this user's has open of such files, for reading: of a client that is stopped, and hands nothing back.
     pub fn of_process(pid: u32) -> Vec<Arc<Self>> {
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let is_one = |path: &PathBuf| {
+        let is_named_so = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
         };
-        let mut found: Vec<Arc<Self>> = Vec::new();
-        for path in open.map(|entry| entry.path()).filter(is_one) {
-            // Whatever has that name: a pipe would not be waited for, and what is no file of this kind is not kept.
-            let fd = File::options().read(true).custom_flags(OPEN_NONBLOCK).open(path).map(OwnedFd::from);
-            let Ok(fd) = fd else { continue };
-            let identity = |fd: &OwnedFd| memfd::identity(fd).ok();
-            let is_new = || found.iter().all(|known| identity(&known.fd) != identity(&fd));
-            if memfd::check_own(&fd, FILE_BYTES).is_ok() && is_new() {
-                found.push(Self::adopt(fd));
+        // All memfds are on one device, which the kernel keeps to itself. A process can give any file of its own that name.
+        let Ok((memory, _)) = memfd::create(NAME, 0).and_then(memfd::identity) else { return Vec::new() };
+        let mut files: BTreeMap<(u64, u64), Arc<Self>> = BTreeMap::new();
+        for path in open.map(|entry| entry.path()).filter(is_named_so) {
+            let Ok(found) = Found::at(&path, Links::Follow) else { continue };
+            if found.identity().0 != memory || files.contains_key(&found.identity()) {
+                continue;
             }
-            if found.len() == FILES_MAX {
+            if let Ok(fd) = found.open().map(OwnedFd::from)
+                && memfd::check_own(&fd, FILE_BYTES).is_ok()
+            {
+                files.insert(found.identity(), Self::adopt(fd));
+            }
+            if files.len() == FILES_MAX {
                 break;
             }
         }
-        found
+        files.into_values().collect()
     }
 
     /// A descriptor that can be mapped for reading and not for writing. An error if the file is another user's, or no such file.

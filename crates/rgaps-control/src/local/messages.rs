@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Version of all messages in this file; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;

@@ -24,6 +24,7 @@ use rgaps_standin_cuda::Control;
 use rgaps_testing::{Child, Watchdog, is_again};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::process::{Pid, Signal, kill_process};
 
 mod another_gpu;
 mod bench;
@@ -425,6 +426,23 @@ fn a_producer_that_is_cut_off_and_dies_keeps_its_slot_while_a_fork_keeps_its_gpu
         log(&bench).contains("a client is cut off")
     });
     producer.dies(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
+#[test]
+fn a_successor_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    let mut producer = ForkedProducer::of(&bench);
+    producer.child.stop().unwrap();
+    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
+    // It knows the producer by the notes of its predecessor alone.
+    until(|| log(&bench).matches("rgapsd serves").count() == 2);
+    producer.child.kill().unwrap();
+    ticked(&bench);
     producer.stays_pending_until_the_fork_ends(&bench);
 }
 
