@@ -16,8 +16,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rgaps_os::{Found, Holder, Links, PidFd, found};
-use rustix::io::Errno;
+use rgaps_os::{Found, Holder, Links, found, pidfd};
 use serde::{Deserialize, Serialize};
 
 use crate::names::LockId;
@@ -229,7 +228,12 @@ fn holder(file: &File) -> io::Result<Holder> {
 }
 
 fn lives(file: &File, lifetime: Lifetime) -> io::Result<bool> {
-    let is_held = holder(file)? != Holder::Nobody;
+    let is_held = match holder(file)? {
+        Holder::Nobody => false,
+        // Another process may share its descriptors (clone(2), CLONE_FILES), and has the lock with them.
+        Holder::Process(pid) => !pidfd::is_dead(pid)?,
+        Holder::OutOfSight => true,
+    };
     Ok(is_held || lifetime == Lifetime::WithForks && rgaps_os::process_lock::is_open_in_a_fork(file)?)
 }
 
@@ -255,17 +259,21 @@ fn open_lock_file(path: &Path, links: Links) -> io::Result<(File, FileId)> {
 /// that cannot be seen.
 fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, File>> {
     let mut files = BTreeMap::new();
-    if is_dead(pid)? {
+    if pidfd::is_dead(pid)? {
         return Ok(files);
     }
-    for entry in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))? {
+    let is_one = |wanted: &BTreeSet<FileId>, path: &Path| {
+        found::identity_at(path).is_ok_and(|found| wanted.contains(&found.into()))
+    };
+    for path in pidfd::open_files(pid)? {
         if wanted.is_empty() {
             break;
         }
         // Descriptors come and go meanwhile, and so may the process.
-        let is_one = |path: &PathBuf| found::identity_at(path).is_ok_and(|found| wanted.contains(&found.into()));
-        let Some(file) = entry.ok().map(|entry| entry.path()).filter(is_one) else { continue };
-        match open_lock_file(&file, Links::Follow) {
+        if !is_one(&wanted, &path) {
+            continue;
+        }
+        match open_lock_file(&path, Links::Follow) {
             // Another file by now, or nothing.
             Ok((_, found)) if !wanted.contains(&found) => {}
             Err(error) if is_no_lock_file(&error) => {}
@@ -277,17 +285,6 @@ fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeM
         }
     }
     Ok(files)
-}
-
-/// Whether no process has this id. It may be a thread's by now (pidfd_open(2)).
-fn is_dead(pid: u32) -> io::Result<bool> {
-    match PidFd::open(pid) {
-        Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(true),
-            _ => Err(error),
-        },
-        Ok(process) => process.is_dead(),
-    }
 }
 
 #[cfg(test)]
@@ -347,20 +344,6 @@ mod tests {
         assert!(!dir.has_client_file(lock, client.file));
         assert!(!ClientLocks::new(Lifetime::OfProcess).open_at_its_place(&dir, client).unwrap());
         fs::remove_dir_all(dir.path()).unwrap();
-    }
-
-    #[test]
-    fn a_dead_client_whose_number_is_a_threads_by_now_is_dead() {
-        let (says, said) = std::sync::mpsc::channel();
-        let (ends, end) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            says.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
-            let _ = end.recv();
-        });
-        let number = said.recv().unwrap();
-        assert!(is_dead(number).unwrap() && !is_dead(std::process::id()).unwrap());
-        drop(ends);
-        thread.join().unwrap();
     }
 
     #[test]

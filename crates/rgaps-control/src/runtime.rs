@@ -422,24 +422,27 @@ impl RuntimeDir {
         let _ = fs::remove_file(self.topic_path(topic));
     }
 
-    /// What a predecessor noted. Files that are no notes are removed.
-    pub fn topics(&self) -> Vec<TopicNote> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(TOPIC_PREFIX));
-        notes
-            .filter_map(|entry| {
-                // Half of a note, whose writer died.
-                if entry.path().extension().is_some() {
-                    let _ = fs::remove_file(entry.path());
-                    return None;
-                }
-                let note = fs::read(entry.path()).ok().and_then(|text| crate::text::from_json(&text).ok());
-                if note.is_none() {
-                    let _ = fs::remove_file(entry.path());
-                }
-                note
-            })
-            .collect()
+    /// What a predecessor noted. Files that are no notes are removed. An error if a note cannot be read, for lack of descriptors or otherwise: a
+    /// manager that served without it would release slots of the living.
+    pub fn topics(&self) -> Result<Vec<TopicNote>, RuntimeError> {
+        let failed = |path: &Path, source| RuntimeError::Io { path: path.to_owned(), source };
+        let mut notes = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(|error| failed(&self.path, error))? {
+            let entry = entry.map_err(|error| failed(&self.path, error))?;
+            if !entry.file_name().to_string_lossy().starts_with(TOPIC_PREFIX) {
+                continue;
+            }
+            let path = entry.path();
+            // With an extension it is half of a note, whose writer died.
+            let text = if path.extension().is_some() { Ok(Vec::new()) } else { fs::read(&path) };
+            match text.map(|text| crate::text::from_json(&text)) {
+                Ok(Ok(note)) => notes.push(note),
+                Ok(Err(_)) => drop(fs::remove_file(&path)),
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {}
+                Err(error) => return Err(failed(&path, error)),
+            }
+        }
+        Ok(notes)
     }
 
     /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it. If clients go on, the host lives on with them: its
@@ -783,9 +786,15 @@ mod tests {
         };
         dir.note_topic(&note).unwrap();
         fs::write(path.join("topic-garbage"), b"{").unwrap();
-        assert_eq!(dir.topics(), std::slice::from_ref(&note));
+        assert_eq!(dir.topics().unwrap(), std::slice::from_ref(&note));
+        // One that cannot be read, for whatever reason, is left for a manager that can.
+        let unread = path.join(format!("{TOPIC_PREFIX}{}", TopicId([1; 16])));
+        std::os::unix::fs::symlink(&unread, &unread).unwrap();
+        assert!(matches!(dir.topics(), Err(RuntimeError::Io { path, .. }) if path == unread));
+        assert!(fs::symlink_metadata(&unread).is_ok());
+        fs::remove_file(unread).unwrap();
         dir.forget_topic(note.topic);
-        assert!(dir.topics().is_empty());
+        assert!(dir.topics().unwrap().is_empty());
         fs::remove_dir_all(&path).unwrap();
     }
 }

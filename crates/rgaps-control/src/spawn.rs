@@ -231,8 +231,9 @@ pub fn find_program() -> Option<PathBuf> {
     if let Some(path) = variable("RGAPSD") {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }
-    let own = std::env::current_exe().ok()?;
-    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("rgapsd"));
+    // The kernel does not tell a process whose main thread has ended.
+    let own = std::env::current_exe().ok();
+    let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|folder| folder.join("rgapsd"));
     let library = own_library().into_iter().flat_map(|library| {
         let above = library.parent().and_then(Path::parent).map(|folder| folder.join("bin/rgapsd"));
         [library.with_file_name("rgapsd")].into_iter().chain(above)

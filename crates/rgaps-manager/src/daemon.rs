@@ -122,9 +122,11 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     // Each client is asked once, however many topics it is in.
     let is_cuda = chosen.backend.kind() == DeviceKind::Cuda;
     let lifetime = if is_cuda { Lifetime::WithForks } else { Lifetime::OfProcess };
-    let (notes, mut locks) = (dir.topics(), ClientLocks::new(lifetime));
+    let (notes, mut locks) = (dir.topics()?, ClientLocks::new(lifetime));
     let noted = notes.iter().flat_map(|note| note.clients.iter().map(|noted| noted.client));
-    let living = locks.living(&dir, noted.collect::<BTreeSet<_>>());
+    let noted: BTreeSet<_> = noted.collect();
+    let living = locks.living(&dir, noted.iter().copied());
+    noted.difference(&living).for_each(|dead| locks.forget(&dir, dead.lock));
     let adoption = Adoption::new(notes, |client| living.contains(&client));
     dir.forget_dead_clients();
     let verbs = Arc::new(Verbs::new(&config));

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 pub use rustix::process::Signal;
@@ -15,6 +16,34 @@ pub fn signal_here(signal: Signal) -> io::Result<()> {
     // SAFETY: sends a signal, and touches no memory.
     let sent = unsafe { libc::raise(signal.as_raw()) };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether no process has this id. It may be a thread's by now (pidfd_open(2)).
+pub fn is_dead(pid: u32) -> io::Result<bool> {
+    match PidFd::open(pid) {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(true),
+            _ => Err(error),
+        },
+        Ok(process) => process.is_dead(),
+    }
+}
+
+/// What a process has open: paths that lead to it (proc_pid_fd(5)). They are those of a thread that has not ended: the kernel shows none for a main thread
+/// that has, while the process goes on. An error if no thread shows any.
+pub fn open_files(pid: u32) -> io::Result<impl Iterator<Item = PathBuf>> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let listed = match std::fs::read_dir(thread?.path().join("fd")) {
+            // Threads end meanwhile.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => continue,
+            listed => listed?,
+        };
+        let mut paths = listed.map_while(Result::ok).map(|entry| entry.path()).peekable();
+        if paths.peek().is_some() {
+            return Ok(paths);
+        }
+    }
+    Err(io::Error::other(format!("no thread of process {pid} shows what it has open")))
 }
 
 /// A pidfd.
@@ -101,5 +130,27 @@ mod tests {
     fn a_descriptor_that_is_no_pidfd_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(PidFd::from_fd(file.into()).is_err());
+    }
+
+    #[test]
+    fn the_id_of_a_thread_is_that_of_no_process() {
+        let (says, said) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            says.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            let _ = end.recv();
+        });
+        let number = said.recv().unwrap();
+        assert!(is_dead(number).unwrap() && !is_dead(std::process::id()).unwrap());
+        drop(ends);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_process_has_open_is_found() {
+        let (reads, _writes) = io::pipe().unwrap();
+        let own = crate::memfd::identity(&reads).unwrap();
+        let mut found = open_files(std::process::id()).unwrap();
+        assert!(found.any(|path| crate::found::identity_at(&path).is_ok_and(|found| found == own)));
     }
 }

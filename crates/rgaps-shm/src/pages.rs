@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use rgaps_os::{Access, Found, Links, MapError, Mapping, SealError, Seals, memfd};
+use rgaps_os::{Access, Found, Links, MapError, Mapping, SealError, Seals, memfd, pidfd};
 
 use crate::layout::{
     HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
@@ -92,14 +92,14 @@ impl SubscriberFile {
 
     /// What a process of this user's has open of such files, for reading: of a client that is stopped, and hands nothing back.
     pub fn of_process(pid: u32) -> Vec<Arc<Self>> {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let open = pidfd::open_files(pid).into_iter().flatten();
         let is_named_so = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
         };
         // All memfds are on one device, which the kernel keeps to itself. A process can give any file of its own that name.
         let Ok((memory, _)) = memfd::create(NAME, 0).and_then(memfd::identity) else { return Vec::new() };
         let mut files: BTreeMap<(u64, u64), Arc<Self>> = BTreeMap::new();
-        for path in open.map(|entry| entry.path()).filter(is_named_so) {
+        for path in open.filter(is_named_so) {
             let Ok(found) = Found::at(&path, Links::Follow) else { continue };
             if found.identity().0 != memory || files.contains_key(&found.identity()) {
                 continue;

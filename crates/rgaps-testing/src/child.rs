@@ -66,6 +66,12 @@ impl Child {
         lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next()
     }
 
+    /// Whether its main thread has ended. The process goes on while it has others (proc_pid_stat(5): Z).
+    pub fn has_no_main_thread(&self) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
+        state.is_ok_and(|state| state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+    }
+
     /// Waits until it ends, at most for `limit`.
     pub fn wait_within(&mut self, limit: Duration) -> io::Result<Ended> {
         if self.poll_end(limit)? { Ok(Ended::Exited(self.child.wait()?)) } else { Ok(Ended::StillRunning) }

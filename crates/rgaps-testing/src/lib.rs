@@ -31,6 +31,7 @@ pub use child::{Child, Ended, kill_9};
 pub use crash::{Action, CrashPoint};
 pub use hosts::{Counters, Host, Hosts, HostsError};
 pub use proxy::{Proxy, Swap, Toward};
+pub use raw::exit_main_thread;
 pub use runtime_dir::RuntimeDir;
 pub use skip::skipped;
 pub use watchdog::Watchdog;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{History, Node, PublisherQos, SubscriberQos};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, kill_9, manager, programs};
 
 const TOPIC: &str = "gone";
 const LONG: Duration = Duration::from_secs(20);
@@ -88,11 +88,7 @@ fn slots_of_a_program_that_called_exec_are_freed() {
     let dir = RuntimeDir::new("exec").unwrap();
     let _manager = rgapsd(&dir);
     let node = node(&dir);
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role_of_the_program_that_calls_exec", "--ignored", "--nocapture"]);
-    command.env("RGAPS_TEST_GONE", "1").env("RGAPS_RUNTIME_DIR", dir.path());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = Child::spawn(&mut command).unwrap();
+    let mut child = program(&dir, "role_of_the_program_that_calls_exec");
     child.output_after("ready").expect("it starts");
     let subscribers = || node.topics().unwrap().iter().map(|topic| topic.subscribers).sum::<u32>();
     child.stop().unwrap();
@@ -101,6 +97,99 @@ fn slots_of_a_program_that_called_exec_are_freed() {
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     child.output_after("replaced").expect("it becomes another program");
     assert!(soon(|| subscribers() == 0), "{} subscribers of a program that is `cat` by now", subscribers());
+}
+
+/// Starts a program of this file.
+fn program(dir: &RuntimeDir, role: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", role, "--ignored", "--nocapture"]);
+    command.env("RGAPS_TEST_GONE", "1").env("RGAPS_RUNTIME_DIR", dir.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    Child::spawn(&mut command).unwrap()
+}
+
+#[test]
+#[ignore = "the program with many nodes, started by the test below"]
+fn role_of_the_program_with_many_nodes() {
+    if std::env::var("RGAPS_TEST_GONE").is_err() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let nodes: Vec<Node> = (0..40).map(|_| Node::builder().no_autostart().build().unwrap()).collect();
+    let _subscribers: Vec<_> = nodes.iter().map(|node| node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
+    println!("ready");
+    std::thread::park();
+}
+
+#[test]
+fn clients_that_die_with_their_manager_leave_no_descriptor_in_the_next() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("dead").unwrap();
+    let mut manager = rgapsd(&dir);
+    let node = node(&dir);
+    let _publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let mut child = program(&dir, "role_of_the_program_with_many_nodes");
+    child.output_after("ready").expect("it starts");
+    manager.kill().unwrap();
+    child.kill().unwrap();
+    let next = rgapsd(&dir);
+    let is_back = |topics: Vec<rgaps::TopicSummary>| matches!(&topics[..], [topic] if topic.publishers == 1 && topic.subscribers == 0);
+    assert!(soon(|| node.topics().is_ok_and(is_back)));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", next.id())).unwrap().flatten();
+    let open = open.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    let of_clients = open.filter(|to| to.file_name().is_some_and(|name| name.to_string_lossy().starts_with("client-")));
+    assert_eq!(of_clients.count(), 1, "lock files that it has open");
+}
+
+#[test]
+#[ignore = "the program whose descriptors another shares, started by the test below"]
+fn role_of_the_program_whose_descriptors_another_shares() {
+    if std::env::var("RGAPS_TEST_GONE").is_err() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let node = Node::builder().no_autostart().build().unwrap();
+    let _subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+    // SAFETY: as fork(2), but that the table of descriptors is shared (clone(2), CLONE_FILES); the child makes system calls only.
+    let other = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES | libc::SIGCHLD, 0, 0, 0, 0) };
+    if other == 0 {
+        loop {
+            // SAFETY: waits for a signal; no arguments.
+            unsafe { libc::pause() };
+        }
+    }
+    println!("ready {other}");
+    std::thread::park();
+}
+
+#[test]
+fn a_dead_client_keeps_no_slot_though_another_process_shares_its_descriptors() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    for is_followed in [false, true] {
+        let dir = RuntimeDir::new("shared").unwrap();
+        let mut manager = rgapsd(&dir);
+        let node = node(&dir);
+        let _publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+        let mut child = program(&dir, "role_of_the_program_whose_descriptors_another_shares");
+        let other = child.output_after("ready ").expect("it starts").parse().unwrap();
+        let mut next = None;
+        if is_followed {
+            child.stop().unwrap();
+            manager.kill().unwrap();
+            next = Some(rgapsd(&dir));
+            assert!(soon(|| node.topics().is_ok_and(|topics| topics.len() == 1 && topics[0].publishers == 1)));
+        }
+        child.kill().unwrap();
+        let locks = || {
+            let files = std::fs::read_dir(dir.path()).unwrap().flatten();
+            files.filter(|file| file.file_name().to_string_lossy().starts_with("client-")).count()
+        };
+        // A subscriber that has handed nothing back is not listed; its client's lock file goes with the slots.
+        let is_free = soon(|| locks() == 1 && node.topics().is_ok_and(|topics| topics[0].subscribers == 0));
+        kill_9(other).unwrap();
+        assert!(is_free, "the slot of the dead is taken still; its manager has died: {is_followed}");
+        drop(next);
+    }
 }
 
 #[test]

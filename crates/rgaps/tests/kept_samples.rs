@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
-use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, manager, programs};
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, exit_main_thread, manager, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -47,8 +47,12 @@ struct Client {
 impl Client {
     /// `spare`: how many more descriptors it may open while it holds its samples.
     fn start(dir: &RuntimeDir, spare: Option<usize>) -> Self {
+        Self::of(dir, "role_of_a_client", spare)
+    }
+
+    fn of(dir: &RuntimeDir, role: &str, spare: Option<usize>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
+        command.args(["--exact", role, "--ignored", "--nocapture"]);
         command.env("RGAPS_TEST_KEPT_SAMPLES", spare.map_or(String::new(), |spare| spare.to_string()));
         dir.apply(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -96,6 +100,16 @@ fn role_of_a_client() {
     }
 }
 
+#[test]
+#[ignore = "the client's program without its main thread, started by the tests of this file"]
+fn role_of_a_client_without_its_main_thread() {
+    if std::env::var("RGAPS_TEST_KEPT_SAMPLES").is_ok() {
+        exit_main_thread().unwrap();
+        role_of_a_client();
+        std::process::exit(0);
+    }
+}
+
 /// A publisher of each topic, and a client that holds a sample of each.
 struct Held {
     publishers: Vec<Publisher<Bytes>>,
@@ -108,12 +122,16 @@ struct Held {
 
 impl Held {
     fn new(name: &str, spare: Option<usize>) -> Self {
+        Self::by(name, |dir| Client::start(dir, spare))
+    }
+
+    fn by(name: &str, client: impl FnOnce(&RuntimeDir) -> Client) -> Self {
         let _watchdog = Watchdog::new(Duration::from_secs(100));
         let dir = RuntimeDir::new(name).unwrap();
         let (manager, own) = (rgapsd(&dir, 1024), node(&dir));
         let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 16), ..Default::default() };
         let publishers = topics().map(|topic| own.publisher_with(&topic, qos).unwrap()).collect();
-        let client = Client::start(&dir, spare);
+        let client = client(&dir);
         let mut held = Self { publishers, own, client, manager, dir, _watchdog };
         held.push(7);
         held.client.hear("holding");
@@ -276,6 +294,57 @@ fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_renamed_or_replaced(
         drop(next);
         std::fs::remove_dir_all(&aside).unwrap();
     }
+}
+
+#[test]
+fn samples_stay_though_a_stopped_reader_has_no_main_thread_and_its_lock_file_is_renamed() {
+    for is_renamed in [false, true] {
+        let start = |dir: &RuntimeDir| Client::of(dir, "role_of_a_client_without_its_main_thread", None);
+        let mut held = Held::by("threads", start);
+        until("the main thread has ended", || held.client.child.has_no_main_thread());
+        held.client.child.stop().unwrap();
+        let aside = held.dir.path().with_extension("aside");
+        std::fs::create_dir(&aside).unwrap();
+        if is_renamed {
+            let files = held.files("client-");
+            files.iter().for_each(|file| std::fs::rename(file, aside.join(file.file_name().unwrap())).unwrap());
+            until("the publishers' client is back", || held.files("client-").len() == 1 && held.own.topics().is_ok());
+        }
+        let _next = held.followed();
+        // Publishers that join now read what the client says of itself, and need not keep everything for it.
+        let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 16), ..Default::default() };
+        let new: Vec<Publisher<Bytes>> = topics().map(|topic| held.own.publisher_with(&topic, qos).unwrap()).collect();
+        for publisher in &new {
+            let push = || publisher.push(&Bytes::new(PAYLOAD_BYTES), &[5; PAYLOAD_BYTES as usize]).is_ok();
+            (0..100).for_each(|_| until("a new publisher publishes", push));
+        }
+        held.client.child.go_on().unwrap();
+        held.is_whole();
+        std::fs::remove_dir_all(&aside).unwrap();
+    }
+}
+
+#[test]
+fn samples_stay_though_managers_cannot_read_the_notes_for_lack_of_descriptors() {
+    let mut held = Held::new("unread", None);
+    held.manager.kill().unwrap();
+    let socket = held.dir.path().join("rgapsd.sock");
+    for limit in 8..24 {
+        std::fs::remove_file(&socket).unwrap_or_default();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit} && exec \"$0\"")]).arg(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+        held.dir.apply(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut few = Child::spawn(&mut command).unwrap();
+        until("it listens or has ended", || {
+            socket.exists() || few.wait_within(Duration::ZERO).unwrap() != Ended::StillRunning
+        });
+        few.kill().unwrap();
+        assert_eq!(held.files("topic-").len(), TOPICS, "notes are left by a manager of {limit} descriptors");
+    }
+    let _next = held.followed();
+    held.is_whole();
 }
 
 /// As `sed -i` does, or who restores a copy. By another process: this one would lose its own lock by opening the file.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::Node;
 use rgaps::types::Bytes;
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, is_again, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, exit_main_thread, is_again, programs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -61,6 +61,41 @@ fn a_manager_started_on_demand_ends_when_told_to_whatever_signals_its_client_blo
         assert!(Instant::now() < deadline, "rgapsd has not ended after SIGTERM");
         std::thread::park_timeout(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_client_whose_main_thread_has_ended_starts_a_successor() {
+    if is_again() {
+        let _watchdog = Watchdog::new(Duration::from_secs(60));
+        let node = Node::builder().build().unwrap();
+        let _subscriber = node.subscriber::<Bytes>("a").unwrap();
+        exit_main_thread().unwrap();
+        println!("ready");
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        println!("topics: {:?}", node.topics().map(|topics| topics.len()));
+        std::process::exit(0);
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let dir = RuntimeDir::new("no-main").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", std::thread::current().name().unwrap(), "--nocapture"]);
+    // Not by RGAPSD: the program is found beside this one, or in PATH.
+    let folder = programs::find("rgapsd").parent().unwrap().to_owned();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&paths))).unwrap();
+    command.env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1").env_remove("RGAPSD").env("PATH", paths);
+    command.env("RGAPS_RUNTIME_DIR", dir.path()).env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", "host");
+    let mut client = Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+    client.output_after("ready").expect("it starts a manager");
+    let manager = dir.users().unwrap().into_iter().find(|pid| *pid != client.id()).unwrap();
+    let deadline = Instant::now() + LONG;
+    while !client.has_no_main_thread() {
+        assert!(Instant::now() < deadline, "the main thread has not ended");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
+    drop(client.std().stdin.take());
+    assert_eq!(client.output_after("topics: ").as_deref(), Some("Ok(1)"));
 }
 
 /// Whether a publisher can be created under a file-size limit below the length of a topic's segment.

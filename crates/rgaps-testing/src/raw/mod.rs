@@ -1,4 +1,4 @@
-//! The system calls of this crate that have no safe wrapper: making a TAP interface, and giving system calls up.
+//! The system calls of this crate that have no safe wrapper: making a TAP interface, giving system calls up, ending threads.
 
 use std::ffi::c_int;
 use std::io;
@@ -35,6 +35,24 @@ pub(crate) fn exit_thread() -> ! {
     loop {
         // SAFETY: exit(2) of a thread takes a number and does not return; what the thread had borrowed stays borrowed for ever.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Ends this process's main thread alone, as pthread_exit(3) would there. It must not be the calling thread.
+pub fn exit_main_thread() -> io::Result<()> {
+    extern "C" fn exit(_signal: c_int) {
+        exit_thread();
+    }
+    let handler = exit as extern "C" fn(c_int);
+    // SAFETY: the handler makes one system call, which is safe in a handler of signals (signal-safety(7)).
+    if unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    let process = std::process::id();
+    // SAFETY: sends a signal to the thread whose id is the process's, and touches no memory.
+    match unsafe { libc::syscall(libc::SYS_tgkill, process, process, libc::SIGUSR1) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
