@@ -436,9 +436,11 @@ impl SlotTable {
     fn position(&self, message: MessageRef) -> Option<Position> {
         let noted = Position(self.segment.message(message.index).position.load(Ordering::Acquire));
         let named = Named { message: message.index, generation: message.generation.low() };
-        if noted.0 != u64::MAX && self.segment.queue().read(noted) == Slot::Message(named) {
-            return Some(noted);
+        match self.segment.queue().read(noted) {
+            Slot::Message(found) if noted.0 != u64::MAX && found == named => Some(noted),
+            // `describe` clears the position before each life, so it is this message that is overrun. A search would take a whole lap.
+            Slot::Overrun if noted.0 != u64::MAX => None,
+            _ => find_in_queue(&self.segment, message),
         }
-        find_in_queue(&self.segment, message)
     }
 }

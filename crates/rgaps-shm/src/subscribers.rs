@@ -36,7 +36,7 @@ pub struct Subscribers {
 pub(crate) struct Offered {
     pub(crate) index: MessageIndex,
     pub(crate) generation: Generation,
-    /// `None`: no queue slot names it.
+    /// `None`: no queue slot names it. It was never published, or is overrun.
     pub(crate) position: Option<u64>,
     /// Whether history ever kept it, so that later subscribers may have it.
     pub(crate) was_kept: bool,
@@ -59,10 +59,12 @@ impl Reader<'_> {
     /// How much it still needs the message, when the queue ends at `end`.
     pub(crate) fn need(&self, end: u64) -> Need {
         match (self.message.position, self.words) {
-            (None, _) => Need::None,
             (Some(position), Some(words)) => words.need(position, self.message.generation, end),
-            (Some(_), None) if self.could_have_it() => Need::Hard,
-            (Some(_), None) => Need::None,
+            // Nobody gets it from the queue any more, but history may have given it to the subscriber before.
+            (None, Some(words)) if words.has_it(self.message.generation) => words.need(0, self.message.generation, end),
+            (None, Some(_)) => Need::None,
+            (_, None) if self.could_have_it() => Need::Hard,
+            (_, None) => Need::None,
         }
     }
 
@@ -76,7 +78,7 @@ impl Reader<'_> {
 
     fn could_have_it(&self) -> bool {
         let Offered { position, was_kept, .. } = self.message;
-        position.is_some_and(|position| was_kept || position >= self.joined)
+        was_kept || position.is_some_and(|position| position >= self.joined)
     }
 }
 

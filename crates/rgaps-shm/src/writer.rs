@@ -325,7 +325,8 @@ impl WriterPort {
         let position = match self.segment.queue().publish(named) {
             Ok(position) => position,
             Err(error) => {
-                self.outstanding.push_back(Outstanding { message, position: None, was_kept: kept });
+                // No late joiner could find it.
+                self.outstanding.push_back(Outstanding { message, position: None, was_kept: false });
                 leave_history(&self.segment, message);
                 // A message that a stream still fills is not reclaimed.
                 self.reclaim();
