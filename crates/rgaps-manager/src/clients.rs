@@ -10,13 +10,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Weak;
 
 use rgaps_control::client_lock::{FileId, NotedClient};
 use rgaps_control::local::{Connection, DESCRIPTORS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
 use rgaps_control::{EndpointSlot, LockId, TopicId};
 use rgaps_os::PidFd;
-use rgaps_shm::SubscriberFile;
+use rgaps_shm::SubscriberFiles;
 
 use crate::refusals::{exhausted, is_of_descriptors};
 
@@ -71,7 +70,7 @@ pub(crate) struct Client {
     pub(crate) program: String,
     pub(crate) slots: Vec<Occupied>,
     /// What its subscribers write.
-    pub(crate) file: Weak<SubscriberFile>,
+    pub(crate) files: SubscriberFiles,
     /// Its process has ended, and its streams may go on.
     pub(crate) has_ended: bool,
     /// Descriptors that it was sent since it was last known to have read all.
@@ -91,7 +90,7 @@ impl Client {
             is_locked: false,
             program: String::new(),
             slots: Vec::new(),
-            file: Weak::new(),
+            files: SubscriberFiles::default(),
             has_ended: false,
             unread: 0,
         }

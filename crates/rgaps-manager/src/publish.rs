@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{Budget, Config, Durability, HostId, OverBudget, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_os::EventFd;
-use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSlot, SubscriberSpec};
+use rgaps_shm::{ReaderPort, SubscriberFiles, SubscriberSlot, SubscriberSpec};
 
 use crate::budgets::Budgets;
 use crate::event::Mailbox;
@@ -160,7 +160,7 @@ pub(crate) struct PublishManager {
     verbs: Arc<Verbs>,
     budgets: Budgets,
     /// The file of the words that the senders write as subscribers of this host.
-    file: Mutex<Weak<SubscriberFile>>,
+    files: Mutex<SubscriberFiles>,
 }
 
 impl PublishManager {
@@ -173,7 +173,7 @@ impl PublishManager {
         verbs: Arc<Verbs>,
         budgets: Budgets,
     ) -> Self {
-        Self { config, host, host_name, asker, backend, mailbox, verbs, budgets, file: Mutex::default() }
+        Self { config, host, host_name, asker, backend, mailbox, verbs, budgets, files: Mutex::default() }
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do. It stops them after a grace period, since a host
@@ -257,8 +257,8 @@ impl PublishManager {
         place: LinkPermit,
     ) -> std::io::Result<Outbound> {
         let depth = depth(&endpoint.offers, wanted);
-        let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
-            .map_err(std::io::Error::other)?;
+        let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).with_place();
+        let file = file.map_err(std::io::Error::other)?;
         let slot = topic
             .slot_table
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)

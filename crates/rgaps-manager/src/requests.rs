@@ -16,7 +16,7 @@ use rgaps_os::{EventFd, Holder};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
-use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
+use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
 use crate::clients::{Client, ClientId, Occupied};
 use crate::manager::Manager;
@@ -243,8 +243,8 @@ impl Manager {
     ) -> Result<Answer, Refusal> {
         self.check_budgets(client)?;
         let pid = self.pid_of(client);
-        let current = &mut self.clients.by_id.get_mut(&client).ok_or_else(gone)?.file;
-        let file = SubscriberFile::with_place(current).map_err(|error| exhausted(&error))?;
+        let files = &mut self.clients.by_id.get_mut(&client).ok_or_else(gone)?.files;
+        let file = files.with_place().map_err(|error| exhausted(&error))?;
         let topic = self.topic(key, type_name)?;
         let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
         let slot = topic.slot_table.admit_subscriber(&spec, &file);

@@ -241,9 +241,8 @@ impl Manager {
             Handed::Subscriber { slot, qos, place } => {
                 let mut descriptors = descriptors.into_iter();
                 let own = descriptors.next().ok_or("its own words did not come")?;
-                let current =
-                    self.clients.by_id.get_mut(&client).map(|client| &mut client.file).ok_or("it has gone")?;
-                let file = SubscriberFile::adopt_unless_known(own, current).map_err(NotTaken::of_call)?;
+                let client = self.clients.by_id.get_mut(&client).ok_or("it has gone")?;
+                let file = client.files.adopt(own).map_err(NotTaken::of_call)?;
                 // What is no file of this user's nobody could be told of.
                 let passed_on = |error| NotTaken::of_call(format!("its own words cannot be passed on: {error}"));
                 file.reading().map_err(passed_on)?;

@@ -84,7 +84,7 @@ pub mod writer;
 pub use crate::{
     fuzz::fuzz_segment,
     held::Held,
-    pages::{SubscriberFile, SubscriberPages},
+    pages::{SubscriberFile, SubscriberFiles, SubscriberPages},
     pending::PendingMessage,
     pool::{Block, PoolAllocator, PoolStats},
     raw::bare::{BareBlock, BareTlsf},

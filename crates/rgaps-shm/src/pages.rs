@@ -63,29 +63,6 @@ impl SubscriberFile {
         Arc::new(Self { fd, used: AtomicU32::new(PLACES), reading: OnceLock::new() })
     }
 
-    /// As `adopt`, or `current` if it is that one and somebody writes it still: its descriptor is not kept twice.
-    pub fn adopt_unless_known(fd: OwnedFd, current: &mut Weak<Self>) -> Result<Arc<Self>, SealError> {
-        memfd::check(&fd, FILE_BYTES, Seals::Size)?;
-        if let Some(known) = current.upgrade()
-            && memfd::identity(&known.fd)? == memfd::identity(&fd)?
-        {
-            return Ok(known);
-        }
-        let file = Self::adopt(fd);
-        *current = Arc::downgrade(&file);
-        Ok(file)
-    }
-
-    /// The client's file, or a new one if it has no subscribers or no place is left in that. It ends with its last subscriber.
-    pub fn with_place(current: &mut Weak<Self>) -> Result<Arc<Self>, AttachError> {
-        if let Some(file) = current.upgrade().filter(|file| file.has_place()) {
-            return Ok(file);
-        }
-        let file = Self::create()?;
-        *current = Arc::downgrade(&file);
-        Ok(file)
-    }
-
     fn has_place(&self) -> bool {
         self.used.load(Ordering::Relaxed) < PLACES
     }
@@ -129,6 +106,40 @@ impl SubscriberFile {
 impl AsFd for SubscriberFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// The files of one client whose subscribers live: one to give places of, and those that it had of earlier managers.
+#[derive(Debug, Default)]
+pub struct SubscriberFiles {
+    /// The one to give places of.
+    current: Weak<SubscriberFile>,
+    /// All, by device and inode.
+    known: BTreeMap<(u64, u64), Weak<SubscriberFile>>,
+}
+
+impl SubscriberFiles {
+    /// The file to give a place of: a new one if the client has none, or no place is left in it. A file ends with its last subscriber.
+    pub fn with_place(&mut self) -> Result<Arc<SubscriberFile>, AttachError> {
+        if let Some(file) = self.current.upgrade().filter(|file| file.has_place()) {
+            return Ok(file);
+        }
+        let file = SubscriberFile::create()?;
+        self.current = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    /// A file that comes through a socket, as `SubscriberFile::adopt` has it. If it came before and is in use still, its new descriptor is not kept.
+    pub fn adopt(&mut self, fd: OwnedFd) -> Result<Arc<SubscriberFile>, SealError> {
+        memfd::check(&fd, FILE_BYTES, Seals::Size)?;
+        let identity = memfd::identity(&fd)?;
+        if let Some(file) = self.known.get(&identity).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        self.known.retain(|_, file| file.strong_count() > 0);
+        let file = SubscriberFile::adopt(fd);
+        self.known.insert(identity, Arc::downgrade(&file));
+        Ok(file)
     }
 }
 
@@ -347,17 +358,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_comes_again_is_kept_once() {
-        let file = SubscriberFile::create().unwrap();
-        let again = || file.as_fd().try_clone_to_owned().unwrap();
-        let mut current = Weak::new();
-        let known = SubscriberFile::adopt_unless_known(again(), &mut current).unwrap();
-        assert!(Arc::ptr_eq(&known, &SubscriberFile::adopt_unless_known(again(), &mut current).unwrap()));
-        let next = SubscriberFile::with_place(&mut current).unwrap();
-        assert!(!Arc::ptr_eq(&next, &known), "its places are another's to give");
-        assert!(Arc::ptr_eq(&next, &SubscriberFile::with_place(&mut current).unwrap()));
-        assert!(!Arc::ptr_eq(&next, &SubscriberFile::adopt_unless_known(again(), &mut current).unwrap()));
-        drop((known, next));
-        assert!(current.upgrade().is_none(), "nobody writes it");
+    fn each_file_that_comes_again_is_kept_once() {
+        let (one, two) = (SubscriberFile::create().unwrap(), SubscriberFile::create().unwrap());
+        let again = |file: &SubscriberFile| file.as_fd().try_clone_to_owned().unwrap();
+        let mut files = SubscriberFiles::default();
+        let known = [&one, &two].map(|file| files.adopt(again(file)).unwrap());
+        let own = files.with_place().unwrap();
+        assert!(known.iter().all(|known| !Arc::ptr_eq(&own, known)), "their places are another's to give");
+        for _ in 0..3 {
+            for (file, known) in [&one, &two].into_iter().zip(&known) {
+                assert!(Arc::ptr_eq(known, &files.adopt(again(file)).unwrap()));
+            }
+            assert!(Arc::ptr_eq(&own, &files.with_place().unwrap()), "it has places still");
+        }
+        drop((known, own));
+        assert!(files.current.upgrade().is_none(), "nobody writes it");
+        let anew = files.adopt(again(&one)).unwrap();
+        assert_eq!((files.known.len(), Arc::strong_count(&anew)), (1, 1), "what nobody uses is forgotten");
     }
 }

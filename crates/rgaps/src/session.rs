@@ -24,7 +24,7 @@ use rgaps_control::local::{
 use rgaps_control::spawn::{Autostart, Pauses};
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
 use rgaps_os::EventFd;
-use rgaps_shm::{SubscriberFile, SubscriberPages};
+use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::attachment::{Attachment, GrantedSlot};
@@ -97,8 +97,8 @@ pub(crate) struct Session {
     tended: Mutex<Vec<Tended>>,
     /// Subscribers' own words that publishers of this node read, so that each is mapped once.
     mapped: Mutex<HashMap<(TopicId, u16), Weak<SubscriberPages>>>,
-    /// The file that this node's subscribers write.
-    file: Mutex<Weak<SubscriberFile>>,
+    /// The files that this node's subscribers write.
+    files: Mutex<SubscriberFiles>,
     sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
@@ -147,7 +147,7 @@ impl Session {
             unsaid: Mutex::default(),
             tended: Mutex::default(),
             mapped: Mutex::default(),
-            file: Mutex::default(),
+            files: Mutex::default(),
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
@@ -241,9 +241,9 @@ impl Session {
         GrantedSlot::new(self, Body::Detach { topic, slot })
     }
 
-    /// The file that this node's subscribers write. `fd` is another descriptor of it, or the first one.
+    /// A file that this node's subscribers write. `fd` is another descriptor of it, or the first one.
     pub(crate) fn file(&self, fd: OwnedFd) -> std::io::Result<Arc<SubscriberFile>> {
-        SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file)).map_err(std::io::Error::other)
+        lock(&self.files).adopt(fd).map_err(std::io::Error::other)
     }
 
     /// Adds the member whose slot the manager of `epoch` granted. Returns false if a hand-back without this slot went to a later manager meanwhile.

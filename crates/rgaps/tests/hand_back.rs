@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::ops::Range;
 use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -236,6 +237,40 @@ fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
         publish(publisher, 1);
         assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [1]);
     }
+}
+
+#[test]
+fn a_third_manager_needs_no_more_descriptors_for_a_client_than_the_second() {
+    const MANY: usize = 50;
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let dir = RuntimeDir::new("third").unwrap();
+    let node = node(&dir);
+    let subscribe = |topics: Range<usize>| -> Vec<Subscriber<Bytes>> {
+        topics.map(|number| node.subscriber(&format!("many_{number}")).unwrap()).collect()
+    };
+    let open = |manager: u32| std::fs::read_dir(format!("/proc/{manager}/fd")).unwrap().count();
+    let until_all_are_back = |subscribers: &[Subscriber<Bytes>]| {
+        until("all topics are handed back", || {
+            let listed = node.topics();
+            listed.is_ok_and(|listed| listed.len() == subscribers.len() && listed.iter().all(|t| t.subscribers == 1))
+        });
+    };
+    let mut subscribers = subscribe(0..MANY);
+    let first = manager_of(&dir, 0);
+    kill(first);
+    let second = manager_of(&dir, first);
+    until_all_are_back(&subscribers);
+    // These are in another file than those that the first manager admitted.
+    subscribers.extend(subscribe(MANY..2 * MANY));
+    let of_second = open(second);
+    kill(second);
+    let third = manager_of(&dir, second);
+    until_all_are_back(&subscribers);
+    let of_third = open(third);
+    assert!(of_third < of_second + MANY / 4, "{of_third} descriptors, not {of_second}");
 }
 
 #[test]
