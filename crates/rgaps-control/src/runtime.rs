@@ -141,9 +141,28 @@ pub struct ClientNote {
     #[serde(flatten)]
     pub client: NotedClient,
     /// Its publishers.
-    pub publishers: Vec<PublisherSlot>,
+    pub publishers: Vec<PublisherNote>,
     /// Its subscribers.
     pub subscribers: Vec<SubscriberSlot>,
+}
+
+/// A publisher as its manager notes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublisherNote {
+    /// Its slot.
+    #[serde(flatten)]
+    pub slot: PublisherSlot,
+    /// The pool that it was granted; `None` if it has none that it could hand back.
+    pub pool: Option<PoolNote>,
+}
+
+/// A pool as its manager notes it: whoever hands another one back does not have the publisher's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolNote {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Device and inode of its first descriptor's file.
+    pub file: (u64, u64),
 }
 
 /// What a file of the directory tells a successor.
@@ -780,7 +799,10 @@ mod tests {
             segment: (1, u64::MAX),
             clients: vec![ClientNote {
                 client: NotedClient { lock: LockId([7; 16]), pid: 1, file: FileId { device: 2, inode: u64::MAX } },
-                publishers: vec![PublisherSlot { index: 3, generation: 9 }],
+                publishers: vec![PublisherNote {
+                    slot: PublisherSlot { index: 3, generation: 9 },
+                    pool: Some(PoolNote { bytes: 4096, file: (u64::MAX, 1) }),
+                }],
                 subscribers: Vec::new(),
             }],
         };

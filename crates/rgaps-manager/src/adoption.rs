@@ -12,6 +12,7 @@
 //!             A2 a slot of a dead client is released once its death and the segment are known.
 //!             A3 a topic is not made anew while a client lives that is noted in it.
 //!             A4 of a topic only its own segment is taken, of a client that hands back a slot of its own there (`segment_of`).
+//!             A5 of a publisher only the pool is taken that it was granted (`pool_of`).
 //! Deaths      of this manager: its notes have what is awaited still (`note`), so that the next one decides the same.
 //! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
 
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{HandedSlot, HandedTopic};
-use rgaps_control::runtime::{ClientNote, TopicNote};
+use rgaps_control::runtime::{ClientNote, PoolNote, PublisherNote, TopicNote};
 use rgaps_control::{EndpointSlot, LockId, TopicId, TopicKey};
 
 use crate::clients::Occupied;
@@ -35,10 +36,20 @@ pub(crate) enum Decision {
     Settled(TopicId),
 }
 
+/// Who has a slot, as it is noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub(crate) client: NotedClient,
+    pub(crate) slot: EndpointSlot,
+    /// A publisher's.
+    pub(crate) pool: Option<PoolNote>,
+}
+
 /// A slot whose client has not said yet that it has it.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     client: NotedClient,
+    pool: Option<PoolNote>,
     /// Its client has, that is, and a stream may still write there.
     is_kept: bool,
 }
@@ -71,9 +82,9 @@ impl Adoption {
                 if !lives(*client) {
                     continue;
                 }
-                let awaited = Awaited { client: *client, is_kept: false };
-                slots.extend(publishers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
-                slots.extend(subscribers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
+                let awaited = |pool| Awaited { client: *client, pool, is_kept: false };
+                slots.extend(publishers.iter().map(|noted| (EndpointSlot::from(noted.slot), awaited(noted.pool))));
+                slots.extend(subscribers.iter().map(|slot| (EndpointSlot::from(*slot), awaited(None))));
             }
             if slots.is_empty() {
                 adoption.decisions.push_back(Decision::Forget(note.topic));
@@ -120,6 +131,11 @@ impl Adoption {
             |slot: &HandedSlot| topic.slots.get(&slot.of.slot()).is_some_and(|awaited| awaited.client.lock == lock);
         let is_it = topic.key == handed.key && topic.type_name == handed.type_name;
         (is_it && handed.slots.iter().any(is_its)).then_some(topic.segment)
+    }
+
+    /// The pool that a publisher may bring whose slot is awaited.
+    pub(crate) fn pool_of(&self, occupied: &Occupied) -> Option<PoolNote> {
+        self.topics.get(&occupied.topic)?.slots.get(&occupied.slot)?.pool
     }
 
     /// A client has handed a slot back that was awaited of it.
@@ -214,19 +230,16 @@ impl Adoption {
     }
 
     /// What a successor must know of who has a topic's slots: those of clients that are here, and those that are awaited.
-    pub(crate) fn note(
-        &self,
-        topic: TopicId,
-        here: impl Iterator<Item = (NotedClient, EndpointSlot)>,
-    ) -> Vec<ClientNote> {
+    pub(crate) fn note(&self, topic: TopicId, here: impl Iterator<Item = Holding>) -> Vec<ClientNote> {
         let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.slots);
-        let awaited = awaited.map(|(slot, awaited)| (awaited.client, *slot));
+        let awaited =
+            awaited.map(|(slot, awaited)| Holding { client: awaited.client, slot: *slot, pool: awaited.pool });
         let mut notes: BTreeMap<LockId, ClientNote> = BTreeMap::new();
-        for (client, slot) in here.chain(awaited) {
+        for Holding { client, slot, pool } in here.chain(awaited) {
             let empty = ClientNote { client, publishers: Vec::new(), subscribers: Vec::new() };
             let note = notes.entry(client.lock).or_insert(empty);
             match slot {
-                EndpointSlot::Publisher(slot) => note.publishers.push(slot),
+                EndpointSlot::Publisher(slot) => note.publishers.push(PublisherNote { slot, pool }),
                 EndpointSlot::Subscriber(slot) => note.subscribers.push(slot),
             }
         }
@@ -336,6 +349,10 @@ mod tests {
         }
     }
 
+    fn pool_of(role: Role, generation: u32) -> Option<PoolNote> {
+        (role == Role::Publisher).then(|| PoolNote { bytes: 4096, file: (1, generation.into()) })
+    }
+
     fn segment_of(topic: TopicId) -> (u64, u64) {
         (1, topic.0[0].into())
     }
@@ -374,7 +391,7 @@ mod tests {
         fn note(&mut self, id: TopicId) {
             let here = self.here.get(&id).into_iter().flatten().map(|((role, generation), client)| {
                 let client = NotedClient { lock: lock(*client), pid: *client as u32, file: FileId::default() };
-                (client, slot_of(*role, *generation))
+                Holding { client, slot: slot_of(*role, *generation), pool: pool_of(*role, *generation) }
             });
             let note = self.adoption.note(id, here);
             self.notes.insert(id, note);
@@ -455,6 +472,7 @@ mod tests {
                 self.decide();
             }
             assert!(self.adoption.awaits_from(lock(client), &occupied(slot)), "{client} may hand {slot:?} back");
+            assert_eq!(self.adoption.pool_of(&occupied(slot)), pool_of(role, generation), "A5: the pool of {slot:?}");
             if self.processes[client].kept.contains(&slot) {
                 self.adoption.handle_kept(&occupied(slot));
             } else {

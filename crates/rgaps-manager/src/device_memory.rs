@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rgaps_control::runtime::PoolNote;
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+use rgaps_os::memfd;
 use rgaps_shm::{PublisherSlot, SlotTable};
 
 use crate::arrived::Charge;
@@ -34,6 +36,14 @@ pub(crate) enum PoolError {
     /// Its publisher has not mapped it yet.
     #[error("the pool of publisher slot {0} is not ready yet")]
     NotSealed(u16),
+    /// Another one than its publisher was granted.
+    #[error("a pool of {handed} B is handed back, and it is not the pool that the publisher was granted ({granted})")]
+    NotGranted {
+        /// Bytes of the one that was handed back.
+        handed: u64,
+        /// The other one.
+        granted: String,
+    },
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -66,14 +76,22 @@ impl DeviceMemoryManager {
         Ok(memory)
     }
 
-    /// Takes over a pool that a predecessor made: sealed, so it can be mapped for reading only.
+    /// Takes over a pool that a predecessor made: sealed, so it can be mapped for reading only. Any other than the one that the predecessor noted is
+    /// refused before it is mapped: it could take all addresses of this process without using any memory.
     pub(crate) fn adopt(
         &self,
         pools: &Pools,
         slot: PublisherSlot,
+        noted: Option<PoolNote>,
         description: &PoolDescription,
         slabs: Vec<OwnedFd>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), PoolError> {
+        let file = slabs.first().and_then(|first| memfd::identity(first).ok());
+        let handed = file.map(|file| PoolNote { bytes: description.bytes, file });
+        if noted.is_none() || handed != noted {
+            let granted = noted.map_or("none is noted".to_owned(), |noted| format!("{} B", noted.bytes));
+            return Err(PoolError::NotGranted { handed: description.bytes, granted });
+        }
         let memory = self.backend.import_pool(description, slabs, PoolRole::Keeper)?;
         pools.insert(slot, Pool { memory, sealed: true, charge: None });
         Ok(())
@@ -119,6 +137,12 @@ impl Pools {
     pub(crate) fn memory(&self, slot: PublisherSlot) -> Option<Arc<dyn PoolMemory>> {
         let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
         pools.get(&slot).map(|pool| pool.memory.clone())
+    }
+
+    /// What a successor must know of a pool.
+    pub(crate) fn note(&self, slot: PublisherSlot) -> Option<PoolNote> {
+        let memory = self.memory(slot)?;
+        Some(PoolNote { bytes: memory.bytes(), file: memory.identity() })
     }
 
     /// Commits memory for slabs of a pool, for its writer to map.

@@ -21,7 +21,7 @@ use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, SubscriberSlot, To
 use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::adoption::Adoption;
+use crate::adoption::{Adoption, Holding};
 use crate::budgets::Budgets;
 use crate::clients::{Client, ClientId, Clients, Occupied};
 use crate::deferred::Deferred;
@@ -385,7 +385,13 @@ impl Manager {
         let clients = self.clients.of_topic(id).filter_map(|client| Some((client.noted()?, client)));
         let here = clients.flat_map(|(noted, client)| {
             let own = client.slots.iter().filter(|occupied| occupied.topic == id);
-            own.map(move |occupied| (noted, occupied.slot))
+            own.map(move |occupied| {
+                let pool = match occupied.slot {
+                    EndpointSlot::Publisher(slot) => topic.pools.note(slot),
+                    EndpointSlot::Subscriber(_) => None,
+                };
+                Holding { client: noted, slot: occupied.slot, pool }
+            })
         });
         let clients = self.adoption.note(id, here);
         let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment.identity());

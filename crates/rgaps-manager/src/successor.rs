@@ -234,7 +234,8 @@ impl Manager {
             Handed::Publisher { slot, qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
                     .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
-                let adopted = memory.adopt(&topic.pools, *slot, &description, descriptors);
+                let noted = self.adoption.pool_of(&occupied);
+                let adopted = memory.adopt(&topic.pools, *slot, noted, &description, descriptors);
                 adopted.map_err(NotTaken::of_call)?;
                 topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rgaps::types::Bytes;
 use rgaps::{Node, PublisherQos, SubscriberQos};
 use rgaps_control::local::{
-    Body, Connection, Handed, HandedSlot, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient,
+    Advertised, Body, Connection, Handed, HandedSlot, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient,
 };
 use rgaps_control::{LockId, PublisherSlot, RuntimeDir as Dir, SubscriberSlot, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
-use rgaps_os::{Access, Mapping, PidFd, ProcessLock};
+use rgaps_os::{Access, Mapping, PidFd, ProcessLock, memfd};
 use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::link_into;
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
@@ -218,6 +218,63 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
         let sample = subscriber.wait(LONG).unwrap().unwrap();
         assert_eq!(sample.bytes(), [7; 1000], "message {}", sample.info().sequence);
     }
+}
+
+#[test]
+fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
+    const BYTES: u64 = 1 << 16;
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("pools").unwrap();
+    let host = || manager(&dir, &[("RGAPS_DEVICE", "host".to_owned())]);
+    let mut first = host();
+    let (before, key) = (Hostile::stranger(&dir), TopicKey::new(0, TOPIC).unwrap());
+    let before = Hostile(before, None);
+    let (lock, file) = lock_of(before.hello(Vec::new()));
+    let _held = ProcessLock::take(file.expect("a new lock")).unwrap();
+    before.ask(Body::Locked, &[]).0.unwrap();
+    let qos = PublisherQos { pool_bytes: Some(BYTES), ..PublisherQos::default() };
+    let made = || {
+        let type_name = "rgaps/Bytes".to_owned();
+        let (made, descriptors) = before.ask(Body::Advertise { key: key.clone(), type_name, qos }, &[]);
+        let Ok(Reply::Advertised(made)) = made else { panic!("{made:?}") };
+        assert!(matches!(before.ask(Body::PoolMapped { topic: made.topic, slot: made.slot }, &[]).0, Ok(Reply::Done)));
+        (made, descriptors)
+    };
+    let (one, two) = (made(), made());
+    first.kill().unwrap();
+    let _next = host();
+    let client = Hostile(Hostile::stranger(&dir), None);
+    assert_eq!(lock_of(client.hello(vec![lock])).0, lock);
+
+    // Sealed memory without a page in it, of any size.
+    let sparse = |bytes| {
+        let fd = memfd::create_to_be_sealed("sparse", bytes).unwrap();
+        memfd::seal_future_write(&fd).unwrap();
+        fd
+    };
+    let hand_back = |(made, own): &(Advertised, Vec<OwnedFd>), bytes: u64, pool: &OwnedFd| {
+        let slabs = serde_json::json!([{ "index": 0, "generation": 1, "bytes": bytes }]);
+        let (kind, device) = (&made.pool["kind"], &made.pool["device"]);
+        let pool_of = serde_json::json!({ "kind": kind, "device": device, "bytes": bytes, "slabs": slabs });
+        let of = Handed::Publisher { slot: made.slot, qos, pool: pool_of };
+        let slots = vec![HandedSlot { descriptors: 1, of }];
+        let (topic, type_name) = (made.topic, "rgaps/Bytes".to_owned());
+        let topics = vec![HandedTopic { key: key.clone(), topic, type_name, slots }];
+        let (answer, _) = client.ask(Body::HandBack { topics }, &[own[0].as_fd(), pool.as_fd()]);
+        let Ok(Reply::HandedBack { refused }) = answer else { panic!("{answer:?}") };
+        refused.into_iter().map(|refused| refused.why).collect::<Vec<_>>()
+    };
+    for (bytes, pool) in [(1 << 40, sparse(1 << 40)), (BYTES, sparse(BYTES)), (BYTES, two.1[1].try_clone().unwrap())] {
+        let why = hand_back(&one, bytes, &pool);
+        assert!(
+            why.iter().any(|why| why.contains("not the pool that the publisher was granted")),
+            "{bytes} B: {why:?}"
+        );
+    }
+    for own in [&one, &two] {
+        assert_eq!(hand_back(own, BYTES, &own.1[1]), Vec::<String>::new());
+    }
+    assert!(node(&dir).publisher::<Bytes>("another").is_ok());
 }
 
 #[test]
