@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::fork::ProcessNumber;
 use crate::memfd::{self, SealError, Seals};
 use crate::range::{AllocationRight, OwnedRange};
 use crate::shared::SharedBytes;
@@ -64,7 +65,7 @@ pub struct Mapping {
     id: NonZeroU64,
     right_given: AtomicBool,
     /// The process that mapped it. In a forked child these addresses are unmapped, or belong to another mapping.
-    process: u32,
+    process: ProcessNumber,
 }
 
 // SAFETY: the mapping is plain memory that lives until drop; every method that accesses it handles concurrent access itself.
@@ -92,55 +93,43 @@ impl Mapping {
             return Err(MapError::Os { bytes, source: io::ErrorKind::InvalidInput.into() });
         }
         let length = length(bytes)?;
+        let process = this_process(bytes)?;
         let protection = match access {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let address = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, offset) };
-        Self::adopt(address, bytes, access, Advice::LinuxDontFork)
+        Self::adopt(address, bytes, access, process)
     }
 
     /// Maps private zeroed memory.
     pub fn anonymous(bytes: u64) -> Result<Self, MapError> {
-        Self::private(bytes, Advice::LinuxDontFork)
-    }
-
-    pub(crate) fn wiped_on_fork(bytes: u64) -> io::Result<Self> {
-        Self::private(bytes, Advice::LinuxWipeOnFork).map_err(io::Error::other)
-    }
-
-    fn private(bytes: u64, advice: Advice) -> Result<Self, MapError> {
         let length = length(bytes)?;
+        let process = this_process(bytes)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let address = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
-        Self::adopt(address, bytes, Access::ReadWrite, advice)
+        Self::adopt(address, bytes, Access::ReadWrite, process)
     }
 
     fn adopt(
         address: rustix::io::Result<*mut std::ffi::c_void>,
         bytes: u64,
         access: Access,
-        advice: Advice,
+        process: ProcessNumber,
     ) -> Result<Self, MapError> {
         let os = |error: rustix::io::Errno| MapError::Os { bytes, source: error.into() };
         let address = address.map_err(os)?;
         let Some(start) = NonNull::new(address.cast::<u8>()) else {
             return Err(os(rustix::io::Errno::FAULT));
         };
-        let mapping = Self {
-            address: start,
-            bytes,
-            access,
-            id: next_id(),
-            right_given: AtomicBool::new(false),
-            process: std::process::id(),
-        };
+        let mapping =
+            Self { address: start, bytes, access, id: next_id(), right_given: AtomicBool::new(false), process };
         // Miri has neither madvise nor fork.
         if cfg!(not(miri)) {
             // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
-            unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
+            unsafe { madvise(address, bytes as usize, Advice::LinuxDontFork) }.map_err(os)?;
         }
         Ok(mapping)
     }
@@ -287,12 +276,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
+        if !self.process.is_own() {
             return;
         }
         // SAFETY: exactly the pages that were mapped; every reference into them borrowed `self`. A failure could only leak them.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.bytes as usize) };
     }
+}
+
+fn this_process(bytes: u64) -> Result<ProcessNumber, MapError> {
+    ProcessNumber::own().map_err(|source| MapError::Os { bytes, source })
 }
 
 fn length(bytes: u64) -> Result<usize, MapError> {

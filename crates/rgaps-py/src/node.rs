@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rgaps::device::{Backend, Choice, Stream};
 use rgaps::dynamic::{DynamicPublisher, DynamicSample, DynamicSubscriber};
-use rgaps::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+use rgaps::{Durability, Exhaustion, ForkGuard, History, PublisherQos, Reliability, SubscriberQos};
 
 use crate::info::TopicSummary;
 use crate::meta::kind_of;
@@ -24,8 +24,8 @@ pub(crate) trait Child: Send + Sync {
 pub(crate) struct NodeCell {
     node: Mutex<Option<rgaps::Node>>,
     backend: Arc<dyn Backend>,
-    /// The process that made the node. A forked child has neither the device's context nor its threads.
-    process: u32,
+    /// A forked child has neither the device's context nor the node's threads.
+    fork: ForkGuard,
     named: Named,
     children: Mutex<Vec<Weak<dyn Child>>>,
 }
@@ -42,7 +42,7 @@ impl NodeCell {
 
     /// Whether this process made the node (and is not a forked child).
     pub(crate) fn is_owner(&self) -> bool {
-        self.process == std::process::id()
+        self.fork.is_owner()
     }
 
     /// A stream of another library; keeps the object that it was passed as.
@@ -118,8 +118,8 @@ impl Node {
         let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
         let backend = node.device().clone();
         let (named, children) = (Named::default(), Mutex::default());
-        let (node, process) = (Mutex::new(Some(node)), std::process::id());
-        Ok(Self { cell: Arc::new(NodeCell { node, backend, process, named, children }) })
+        let (node, fork) = (Mutex::new(Some(node)), ForkGuard::new()?);
+        Ok(Self { cell: Arc::new(NodeCell { node, backend, fork, named, children }) })
     }
 
     /// Makes a publisher of `type`, one of the metadata classes. `qos` is a PublisherQos; keywords replace fields of it.

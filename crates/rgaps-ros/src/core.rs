@@ -225,12 +225,13 @@ impl<T: RosKind> Payloads<T> {
 /// The core's node for nodes of a ROS domain, on the device that their parameter names. A process has one, and a forked child its own. `None` means
 /// the domain of ROS_DOMAIN_ID.
 pub fn node_of(domain: Option<u32>, of: &mut dyn Parameters) -> Result<Node, Error> {
-    type Known = HashMap<(u32, Option<u32>, Choice), Node>;
+    type Known = HashMap<(Option<u32>, Choice), Node>;
     let device = parameters::device(of)?;
     static NODES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (std::process::id(), domain, device);
-    if let Some(node) = nodes.get(&key) {
+    let key = (domain, device);
+    // A forked child has its parent's nodes in here.
+    if let Some(node) = nodes.get(&key).filter(|node| node.is_owner()) {
         return Ok(node.clone());
     }
     let mut builder = Node::builder().device(device).ros_node();

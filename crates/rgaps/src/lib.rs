@@ -70,6 +70,7 @@ pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use rgaps_control::text;
 pub use rgaps_device as device;
+pub use rgaps_os::ForkGuard;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
 pub use rgaps_shm::observer::{ObservedPublisher, Observer};

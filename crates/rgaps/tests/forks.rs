@@ -9,7 +9,7 @@ use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMe
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};
-use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs, skipped};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -98,6 +98,80 @@ fn a_forked_child_may_drop_a_subscriber_that_awaits_the_bytes_of_a_message() {
     bench.push(&bench.stream);
     assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
     assert_eq!(bench.child_drops_the_subscriber(), 0, "status of the child; 11 is SIGSEGV, 139 with a core");
+}
+
+/// Where the memory of this process's segments, pools and words is mapped.
+fn shared_memory() -> Vec<(usize, usize)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of_line = |line: &str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
+    };
+    maps.lines().filter(|line| line.contains("/memfd:rgaps")).filter_map(of_line).collect()
+}
+
+/// Whether memory of this process's own could be mapped here, as an allocator may.
+fn take_addresses((from, to): (usize, usize)) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    // SAFETY: a mapping that replaces none.
+    let at = unsafe { libc::mmap(from as *mut libc::c_void, to - from, libc::PROT_READ, flags, -1, 0) };
+    at as usize == from
+}
+
+fn is_mapped((from, _): (usize, usize)) -> bool {
+    let mut page = 0_u8;
+    // SAFETY: asks about one page and writes one byte.
+    unsafe { libc::mincore(from as *mut libc::c_void, 4096, &raw mut page) == 0 }
+}
+
+#[test]
+#[ignore = "the first process of a PID namespace, started by the test below"]
+fn role_of_a_first_process() {
+    let Ok(dir) = std::env::var("RGAPS_TEST_FIRST") else { return };
+    let node = Node::builder().runtime_dir(std::path::Path::new(&dir)).no_autostart().build().unwrap();
+    let (publisher, subscriber) = (node.publisher::<Bytes>("a").unwrap(), node.subscriber::<Bytes>("a").unwrap());
+    publisher.push(&Bytes::new(4), &[7; 4]).unwrap();
+    let sample = subscriber.wait(LONG).unwrap().unwrap();
+    let of_parent = shared_memory();
+    // SAFETY: the next child is the first process of another namespace, and so has this one's number.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+    let own_id = std::process::id();
+    // SAFETY: the child drops what it has of its parent's, and ends with _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let taken: Vec<_> = of_parent.into_iter().filter(|range| take_addresses(*range)).collect();
+        drop((sample, subscriber, publisher, node));
+        let is_harmed = taken.is_empty() || std::process::id() != own_id || !taken.into_iter().all(is_mapped);
+        // SAFETY: ends the child without running its parent's destructors.
+        unsafe { libc::_exit(i32::from(is_harmed)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "status of the child; 256 if memory of its own is gone");
+}
+
+#[test]
+fn a_forked_child_keeps_its_own_memory_though_its_process_id_is_its_parents() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let unshare = || {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork"]);
+        command
+    };
+    if !unshare().arg("true").output().is_ok_and(|output| output.status.success()) {
+        return skipped("no PID namespace can be made here");
+    }
+    let dir = RuntimeDir::new("first").unwrap();
+    let mut rgapsd = std::process::Command::new(programs::find("rgapsd"));
+    rgapsd.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+    let _manager = rgaps_testing::manager::start(&dir, rgapsd).unwrap();
+    let mut first = unshare();
+    first.arg(std::env::current_exe().unwrap());
+    first.args(["--exact", "role_of_a_first_process", "--ignored", "--nocapture"]).env("RGAPS_TEST_FIRST", dir.path());
+    let output = first.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
 #[test]
