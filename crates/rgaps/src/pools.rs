@@ -4,8 +4,8 @@
 //! one request for each is open. A call that may not wait for the answer (`Call::Polling`) is woken by it. If a call gives up waiting, the next call
 //! uses the answer.
 //!
-//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back and all waiters are woken. P2 the message is lost only if the
-//!             pool can never be mapped again.
+//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by whoever put it back,
+//!             or by the manager's answer. P2 the message is lost only if the pool can never be mapped again.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -207,6 +207,19 @@ impl SubscriberInner {
         }
     }
 
+    /// Puts back a message whose pool the manager has to answer for first.
+    pub(crate) fn put_back_until_answered(&self, held: Held) {
+        let wanted = Wanted::Pool(held.pool());
+        self.reader().put_back(held);
+        let asked = self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = asked.get(&wanted).is_some_and(|question| question.is_open());
+        drop(asked);
+        if !is_open {
+            // The answer came and woke the others while the message was held, so that they found nothing.
+            self.ring();
+        }
+    }
+
     /// Handles a message that could not be opened. It is put back as the next one, or counted as lost if its pool can never be mapped again. A
     /// malformed message is counted, and the first one logged.
     pub(crate) fn not_opened(&self, held: Held, error: TakeError) -> TakeError {
@@ -253,5 +266,65 @@ impl Tended {
         let gone: Vec<_> = pools.extract_if(|pool, _| !is_occupied(segment, *pool)).collect();
         drop(pools);
         drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::process::Command;
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
+
+    use super::*;
+    use crate::Node;
+    use crate::types::Bytes;
+
+    struct Woken(Sender<()>);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn a_message_put_back_after_the_answer_wakes_a_task_that_looked_before() {
+        let _watchdog = Watchdog::new(Duration::from_secs(60));
+        let dir = RuntimeDir::new("answered").unwrap();
+        let mut command = Command::new(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+        let manager = manager::start(&dir, command).unwrap();
+        let node = || Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+        let (publisher, node) = (node().publisher::<Bytes>("a").unwrap(), node());
+        let subscriber = node.subscriber::<Bytes>("a").unwrap();
+        subscriber.descriptor().unwrap();
+        publisher.push(&Bytes::new(1), &[7]).unwrap();
+        manager.stop().unwrap();
+
+        // A first task takes the message, and finds that the manager has to answer for its pool.
+        let held = subscriber.next_held(false).unwrap().expect("it was published");
+        assert!(subscriber.inner().memory_of(&held, Call::Polling).unwrap().is_none());
+        let (woken, wakes) = channel();
+        let waker = Waker::from(Arc::new(Woken(woken)));
+        let (mut second, mut context) = (pin!(subscriber.next()), Context::from_waker(&waker));
+        assert!(second.as_mut().poll(&mut context).is_pending(), "the first one has the message");
+        manager.go_on().unwrap();
+        // The answer wakes the second task, which finds nothing.
+        wakes.recv().unwrap();
+        assert!(second.as_mut().poll(&mut context).is_pending(), "the first one has it still");
+
+        // The first task puts the message back, and is never polled again.
+        subscriber.inner().put_back_until_answered(held);
+        loop {
+            wakes.recv().unwrap();
+            if let Poll::Ready(sample) = second.as_mut().poll(&mut context) {
+                return assert_eq!(sample.unwrap().bytes(), [7]);
+            }
+        }
     }
 }

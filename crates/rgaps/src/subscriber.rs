@@ -411,7 +411,7 @@ impl<T: Meta> Subscriber<T> {
             |held| match self.inner.memory_of(&held, Call::Polling) {
                 Ok(Some(_)) => self.sample_of(held, None).map(Some),
                 Ok(None) => {
-                    self.inner.reader().put_back(held);
+                    self.inner.put_back_until_answered(held);
                     Ok(None)
                 }
                 Err(error) => Err(self.inner.not_opened(held, error)),
