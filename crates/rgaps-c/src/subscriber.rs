@@ -232,7 +232,8 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 }
 
 /// Takes the message that a handle names, in any order, and waits at most `timeout_ns` for it to arrive from another host. Earlier messages stay
-/// untaken, for later takes of any kind; a keep-all subscriber keeps the newest 64 of them.
+/// untaken, for later takes of any kind. A keep-all subscriber keeps the newest 64 of them, and of each publisher at most half as many as it may have
+/// messages; older ones are lost and counted.
 ///
 /// Returns `RGAPS_STALE` if this subscriber neither has nor will get the message: it is of an earlier run (a replayed handle), released, or taken
 /// already. Returns `RGAPS_EARLY` if the message was published before the subscriber joined: for as many handles of a publisher as the subscriber's

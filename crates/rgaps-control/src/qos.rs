@@ -82,7 +82,8 @@ impl Default for PublisherQos {
 pub enum History {
     /// The last n messages; older ones count as lost.
     KeepLast(u32),
-    /// All: publishers wait for this subscriber, up to their time-out.
+    /// All: publishers wait for this subscriber, up to their time-out. If it takes messages by handle, it loses all but the newest of those that it
+    /// passes by, and counts them; publishers wait for the others, and for what comes after the last one that it took.
     KeepAll,
 }
 

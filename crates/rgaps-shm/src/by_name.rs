@@ -1,16 +1,29 @@
 //! How a reader finds the message with a given name, and what it does with the messages that it skips (drawn in sightings.rs).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::held::Held;
 use crate::history::MessageRef;
 use crate::peek::{read_life, walk};
 use crate::queue::{Named, Position, Slot};
 use crate::reader::{Attempt, ReaderPort, TakeRefused};
+use crate::segment::entries_of;
 use crate::sightings::{MessageName, Seen, TakenByName};
 
-/// Most messages that a keep-all subscriber lets wait before a message taken by name.
+/// Most messages that a keep-all subscriber lets wait before a message taken by name; of each publisher, at most half of its entries.
 const PASSED_MAX: usize = 64;
+
+/// A message that waits before one taken by name.
+struct Waiting {
+    position: Position,
+    message: MessageRef,
+    /// Slot of its publisher.
+    owner: u16,
+    /// Takes by name come in order, and have passed it.
+    is_ended: bool,
+    /// It is beyond the bounds.
+    is_excess: bool,
+}
 
 impl ReaderPort {
     /// Takes the message with this name, also ahead of earlier messages, which go on waiting for takes of either kind. A message that `take` gave
@@ -89,28 +102,42 @@ impl ReaderPort {
             if position >= taken {
                 return false; // Taking message n never releases messages after n, however old.
             }
-            if let Some(generation) = self.waiting(position, named) {
+            let owner = self.segment.life_at(position, named).map(|life| life.owner);
+            if let (Some(generation), Some(owner)) = (self.waiting(position, named), owner) {
                 let entry = self.segment.message(named.message);
                 let life = read_life(&self.segment, entry, position, named).filter(|_| ends.is_some());
                 let is_ended =
                     life.is_some_and(|(_, info)| info.publisher == name.publisher && info.sequence < name.sequence);
-                waiting.push((position, MessageRef { index: named.message, generation }, is_ended));
+                let message = MessageRef { index: named.message, generation };
+                waiting.push(Waiting { position, message, owner, is_ended, is_excess: false });
             }
             true
         });
-        let count = waiting.iter().filter(|(.., is_ended)| !is_ended).count();
-        let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
-        for (position, message, is_ended) in waiting {
+        if keeps_all {
+            self.mark_excess(&mut waiting);
+        }
+        for Waiting { position, message, is_ended, is_excess, .. } in waiting {
             let is_old = position >= self.cursor && position < oldest;
-            if !(is_old || is_ended || excess > 0) {
+            if !(is_old || is_ended || is_excess) {
                 continue;
             }
             self.give_up(message);
             self.give_out(position);
             self.count_lost(u64::from(!is_ended || ends == Some(true)));
-            excess = excess.saturating_sub(usize::from(!is_ended));
         }
         self.advance();
+    }
+
+    /// Marks messages beyond the bounds: the oldest of all, and of each publisher.
+    fn mark_excess(&self, waiting: &mut [Waiting]) {
+        let (mut kept, mut kept_of) = (0, HashMap::<u16, u32>::new());
+        for message in waiting.iter_mut().rev().filter(|message| !message.is_ended) {
+            let of_publisher = kept_of.entry(message.owner).or_default();
+            let entries = self.segment.publisher(message.owner).map_or(0, |publisher| entries_of(publisher).1);
+            message.is_excess = kept >= PASSED_MAX || *of_publisher >= entries / 2;
+            kept += usize::from(!message.is_excess);
+            *of_publisher += u32::from(!message.is_excess);
+        }
     }
 
     /// Notes that a position was given out or released out of turn.

@@ -11,8 +11,9 @@
 //!
 //! Invariants  A message that a take by name skips is not held. It waits like any unread message, for a take of either kind, and its publisher
 //!             may drop it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX`
-//!             messages wait before a taken one. None waits for longer than half a lap of the queue, since after a whole lap it could not be
-//!             found. A message that is released for one of these bounds counts as lost.
+//!             messages wait before a taken one, and of each publisher at most half of its entries, so that it has some to go on with. None waits
+//!             for longer than half a lap of the queue, since after a whole lap it could not be found. A message that is released for one of these
+//!             bounds counts as lost.
 
 use std::collections::VecDeque;
 

@@ -185,6 +185,29 @@ fn a_keep_all_subscriber_loses_only_skipped_messages_beyond_the_bound() {
 }
 
 #[test]
+fn skipped_messages_leave_each_publisher_half_of_its_entries_with_keep_all() {
+    const ENTRIES: u32 = 16;
+    let host = Host::new(ENTRIES);
+    let mut publishers = [host.publisher(1 << 20, 0), host.publisher(1 << 20, 0)];
+    let mut reader = host.subscriber(0);
+    let mut published = 0;
+    for round in 1..=50 {
+        for publisher in &mut publishers {
+            publisher.sequence = published;
+            published = publisher.publish(10, Exhaustion::Refuse).expect("half of its entries are free");
+        }
+        if round % 4 == 0 {
+            assert!(matches!(take_by_name(&mut reader, named(published)), TakenByName::Here(_)), "{published}");
+        }
+    }
+    let (all, taken, of_both) = (100, 12, u64::from(ENTRIES));
+    let after_the_last_take = 4;
+    assert_eq!(lost(&reader), all - taken - of_both - after_the_last_take);
+    let waiting = sequences(&mut reader);
+    assert_eq!(waiting.len() as u64, of_both + after_the_last_take, "{waiting:?}");
+}
+
+#[test]
 fn one_message_that_is_never_taken_is_released_before_the_queue_forgets_it() {
     for (depth, published) in [(0, QUEUE_SLOTS / 2), (4000, 4000)] {
         let host = Host::new(64);
