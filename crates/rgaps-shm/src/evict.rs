@@ -1,6 +1,7 @@
-//! Keep-last subscribers for which a publisher without space no longer waits: those that read nothing during a whole wait.
+//! Keep-last subscribers for which a publisher without space does not wait: all of them, or those that read nothing during a whole wait.
 
 use crate::slot::SubscriberSlot;
+use crate::space::Exhaustion;
 use crate::subscribers::{Reader, Subscribers};
 
 /// Keep-last subscribers, and how many messages each had taken, at one moment.
@@ -20,5 +21,32 @@ impl IdleReaders {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// Which keep-last subscribers may lose unread messages for their space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Droppable {
+    None,
+    /// Those that read nothing during a whole wait.
+    OfIdle,
+    All,
+}
+
+impl Droppable {
+    pub(crate) fn by(exhaustion: Exhaustion) -> Self {
+        match exhaustion {
+            Exhaustion::DropOldest => Self::All,
+            Exhaustion::Wait(_) => Self::OfIdle,
+            Exhaustion::Refuse => Self::None,
+        }
+    }
+
+    pub(crate) fn spares(self, idle: &IdleReaders, reader: &Reader<'_>) -> bool {
+        match self {
+            Self::None => false,
+            Self::OfIdle => idle.has_idle(reader),
+            Self::All => true,
+        }
     }
 }

@@ -50,6 +50,11 @@ impl History {
         }
     }
 
+    /// Whether it keeps no message.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Removes the oldest message of all publishers, when its space is needed.
     pub fn pop_oldest(&mut self) -> Option<MessageRef> {
         while let Some((publisher, message)) = self.order.pop_front() {

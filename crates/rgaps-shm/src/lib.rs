@@ -4,8 +4,8 @@
 //! * Protocols over borrowed words, which loom and shuttle run too: `queue` orders messages, `message` decides who may read a message and who
 //!   frees its block, `join` sets the first position that a new subscriber gets, `bell` decides whether a sleeper must be woken.
 //! * Publishers: `writer` is their port. `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and
-//!   the wait for space, `evict` names the subscribers whose unread messages may be dropped, `subscribers` reads the words of all subscribers,
-//!   `pending` is a published message whose bytes a stream has not written yet.
+//!   the wait for space, `room` decides what a publisher without space gives up, `evict` names the subscribers whose unread messages may be
+//!   dropped, `subscribers` reads the words of all subscribers, `pending` is a published message whose bytes a stream has not written yet.
 //! * Subscribers: `reader` is their port. `held` is a message that is being read, `put_back` keeps messages that were taken and returned, `past`
 //!   finds the messages that history keeps, `sightings` and `by_name` take messages by name, `peek` reads messages without holding them,
 //!   `ready_count` counts the messages that could be taken.
@@ -65,6 +65,8 @@ mod raw;
 pub mod reader;
 #[cfg(not(any(loom, shuttle)))]
 pub mod ready_count;
+#[cfg(not(any(loom, shuttle)))]
+mod room;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
 #[cfg(not(any(loom, shuttle)))]

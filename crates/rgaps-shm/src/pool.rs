@@ -25,7 +25,21 @@ pub struct Block {
     range: OwnedRange,
 }
 
+/// Where a block lies in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the pool.
+    pub offset: u64,
+    /// Bytes of the block.
+    pub bytes: u64,
+}
+
 impl Block {
+    /// Where it lies.
+    pub fn extent(&self) -> Extent {
+        Extent { offset: self.offset(), bytes: self.bytes() }
+    }
+
     /// Offset in the pool.
     pub fn offset(&self) -> u64 {
         self.range.offset()
@@ -131,6 +145,29 @@ impl PoolAllocator {
         bytes <= capacity && self.granules_for(bytes) <= capacity >> self.granule_shift
     }
 
+    /// Whether a block of this pool is large enough for a message of `bytes` bytes.
+    pub fn is_enough(&self, block: Extent, bytes: u64) -> bool {
+        self.can_hold(bytes) && self.granules_for(bytes) << self.granule_shift <= block.bytes
+    }
+
+    /// Whether `allocate` finds a block for a message of `bytes` bytes while these blocks are in use and no others. Sorts them.
+    pub fn can_hold_beside(&self, bytes: u64, in_use: &mut [Extent]) -> bool {
+        if !self.can_hold(bytes) {
+            return false;
+        }
+        // Free neighbours are one free block, and one of a whole size class is found wherever it lies.
+        let wanted = self.granules_for(bytes) << self.granule_shift;
+        in_use.sort_unstable_by_key(|block| block.offset);
+        let mut from = 0;
+        for block in in_use {
+            if block.offset.saturating_sub(from) >= wanted {
+                return true;
+            }
+            from = from.max(block.offset + block.bytes);
+        }
+        self.stats.capacity_bytes.saturating_sub(from) >= wanted
+    }
+
     fn granules_for(&self, bytes: u64) -> u64 {
         whole_class(((bytes + self.stats.granule_bytes - 1) >> self.granule_shift).max(1))
     }
@@ -190,13 +227,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_never_overlap_and_nothing_is_lost(steps in steps(), pages in 1_u64..300) {
+        fn blocks_never_overlap_nothing_is_lost_and_free_runs_are_found(steps in steps(), pages in 1_u64..300) {
             let (memory, mut allocator) = pool(pages * 4096);
             let mut blocks: Vec<Block> = Vec::new();
             for step in steps {
                 match step {
                     Step::Allocate(bytes) => {
-                        let Ok(block) = allocator.allocate(bytes) else { continue };
+                        let mut in_use: Vec<Extent> = blocks.iter().map(Block::extent).collect();
+                        let is_expected = allocator.can_hold_beside(bytes, &mut in_use);
+                        let allocated = allocator.allocate(bytes);
+                        prop_assert_eq!(allocated.is_ok(), is_expected, "{} B beside {:?}", bytes, in_use);
+                        let Ok(block) = allocated else { continue };
+                        prop_assert!(allocator.is_enough(block.extent(), bytes));
                         prop_assert!(block.bytes() >= bytes && block.offset() + block.bytes() <= memory.bytes());
                         prop_assert!(block.offset() % GRANULE_BYTES_MIN == 0);
                         for other in &blocks {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rgaps_os::{AllocationRight, EventFd};
 
 use crate::crash;
-use crate::evict::IdleReaders;
+use crate::evict::{Droppable, IdleReaders};
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::join::Look;
@@ -31,7 +31,7 @@ use crate::message::{Generation, Need, State};
 use crate::notify::{FutexWait, Wake};
 use crate::pages::SubscriberPages;
 use crate::pending::PendingMessage;
-use crate::pool::{Block, PoolAllocator, PoolStats};
+use crate::pool::{Block, Extent, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, entries_of, halves};
 use crate::slot::{PublisherSlot, SubscriberSlot};
@@ -106,8 +106,8 @@ pub enum PublishError {
 
 /// Published and not yet reclaimed.
 #[derive(Clone, Copy, Debug)]
-struct Outstanding {
-    message: MessageRef,
+pub(crate) struct Outstanding {
+    pub(crate) message: MessageRef,
     /// `None`: the queue refused it.
     position: Option<Position>,
     /// Whether history ever kept it.
@@ -115,34 +115,45 @@ struct Outstanding {
 }
 
 impl Outstanding {
-    fn offered(&self) -> Offered {
+    pub(crate) fn offered(&self) -> Offered {
         let MessageRef { index, generation } = self.message;
         Offered { index, generation, position: self.position.map(|at| at.0), was_kept: self.was_kept }
     }
 }
 
+/// The block of an entry of our run.
+#[derive(Debug)]
+pub(crate) enum EntryBlock {
+    None,
+    /// The loan has the block, which lies here.
+    Loaned(Extent),
+    Published(Block),
+}
+
 /// A publisher's port. There is one per publisher slot. The manager has one for each host that it receives from.
 #[derive(Debug)]
 pub struct WriterPort {
-    segment: Arc<Segment>,
+    pub(crate) segment: Arc<Segment>,
     slot: PublisherSlot,
-    allocator: PoolAllocator,
-    history: History,
+    pub(crate) allocator: PoolAllocator,
+    pub(crate) history: History,
     /// Our run of the message table.
     first_entry: u32,
     first_generation: Generation,
-    free_entries: VecDeque<MessageIndex>,
-    /// Blocks, by entry of the run.
-    blocks: Vec<Option<Block>>,
+    pub(crate) free_entries: VecDeque<MessageIndex>,
+    /// By entry of the run.
+    pub(crate) blocks: Vec<EntryBlock>,
     /// Oldest first.
-    outstanding: VecDeque<Outstanding>,
+    pub(crate) outstanding: VecDeque<Outstanding>,
     /// Where the next loan looks for something to free.
     looked_at: usize,
-    subscribers: Subscribers,
+    pub(crate) subscribers: Subscribers,
     /// The wait for space; `space` gives out further waiters of it.
     space: FutexWait,
     /// Subscribers that had read nothing when a wait for space ended; they may have read since.
-    stalled: IdleReaders,
+    pub(crate) stalled: IdleReaders,
+    /// Blocks that stay in use whatever is given up, while a loan decides that (room.rs).
+    pub(crate) staying: Vec<Extent>,
 }
 
 impl WriterPort {
@@ -158,12 +169,13 @@ impl WriterPort {
             subscribers: Subscribers::new(segment.clone()),
             space: FutexWait::for_space(segment.clone(), slot.index),
             stalled: IdleReaders::default(),
+            staying: Vec::new(),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
             first_entry,
             first_generation: Generation(segment.header().first_generation.load(Ordering::Acquire)),
             free_entries: (first_entry..first_entry + entries).map(|index| MessageIndex(index as u16)).collect(),
-            blocks: (0..entries).map(|_| None).collect(),
+            blocks: (0..entries).map(|_| EntryBlock::None).collect(),
             outstanding: VecDeque::with_capacity(entries as usize),
             looked_at: 0,
             segment,
@@ -184,26 +196,7 @@ impl WriterPort {
             return Ok(loan);
         }
         self.reclaim();
-        // Each turn drops one message or takes one out of history, so the loop ends.
-        loop {
-            let error = match self.try_once(bytes) {
-                Ok(loan) => return Ok(loan),
-                Err(error) => error,
-            };
-            let is_spared = |stalled: &IdleReaders, reader: &Reader<'_>| match exhaustion {
-                Exhaustion::DropOldest => true,
-                Exhaustion::Wait(_) => stalled.has_idle(reader),
-                Exhaustion::Refuse => false,
-            };
-            let may_drop = match exhaustion {
-                Exhaustion::DropOldest => true,
-                Exhaustion::Wait(_) => !self.stalled.is_empty(),
-                Exhaustion::Refuse => false,
-            };
-            if !(self.give_up_history(is_spared) || may_drop && self.drop_oldest(is_spared)) {
-                return Err(error);
-            }
-        }
+        self.loan_or_give_up(bytes, Droppable::by(exhaustion))
     }
 
     /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so.
@@ -235,18 +228,6 @@ impl WriterPort {
             let stalling = readers().find(stalls).filter(|_| !is_held);
             stalling.map(|reader| reader.slot)
         })
-    }
-
-    /// Frees messages, oldest first, like `Exhaustion::DropOldest`, until blocks use at most `used_bytes_max`. False if the remaining messages
-    /// are held, or unread by a keep-all subscriber.
-    pub fn make_room(&mut self, used_bytes_max: u64) -> bool {
-        self.reclaim();
-        while self.allocator.stats().used_bytes > used_bytes_max {
-            if !(self.give_up_history(|_, _| true) || self.drop_oldest(|_, _| true)) {
-                return false;
-            }
-        }
-        true
     }
 
     /// A waiter for space, for `loan_within`.
@@ -320,7 +301,7 @@ impl WriterPort {
         }
         crash::point("publish.complete");
         let place = self.place(message.index);
-        self.blocks[place] = Some(loan.block);
+        self.blocks[place] = EntryBlock::Published(loan.block);
         let named = Named { message: message.index, generation: message.generation.low() };
         let position = match self.segment.queue().publish(named) {
             Ok(position) => position,
@@ -399,12 +380,17 @@ impl WriterPort {
     }
 
     /// Passes the fence, and reads where the queue ends.
-    fn begin_pass(&self) -> (Look, u64) {
+    pub(crate) fn begin_pass(&self) -> (Look, u64) {
         (Look::begin(), self.segment.queue().end().0)
     }
 
     /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
-    fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
+    pub(crate) fn try_free(
+        &mut self,
+        at: usize,
+        (look, end): (Look, u64),
+        is_spared: impl Fn(&Reader<'_>) -> bool,
+    ) -> bool {
         let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
         let Offered { index, generation, .. } = offered;
         let needs = |reader: Reader<'_>| match reader.need(end) {
@@ -424,24 +410,13 @@ impl WriterPort {
         }
         crash::point("reclaim.won");
         let place = self.place(index);
-        if let Some(block) = self.blocks[place].take() {
+        if let EntryBlock::Published(block) = std::mem::replace(&mut self.blocks[place], EntryBlock::None) {
             self.allocator.free(block);
         }
         words.finish(generation, self.slot.index);
         self.free_entries.push_back(index);
         self.outstanding.remove(at);
         true
-    }
-
-    /// Frees the oldest message that is needed only by keep-last subscribers for which `is_spared` is true. They have lost it, and count it when
-    /// they reach it.
-    fn drop_oldest(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
-        let pass = self.begin_pass();
-        let stalled = std::mem::take(&mut self.stalled);
-        let dropped =
-            (0..self.outstanding.len()).any(|at| self.try_free(at, pass, |reader| is_spared(&stalled, reader)));
-        self.stalled = stalled;
-        dropped
     }
 
     /// How the pool is used.
@@ -473,16 +448,18 @@ impl WriterPort {
         CutOff(self.slot.into())
     }
 
-    fn place(&self, index: MessageIndex) -> usize {
+    pub(crate) fn place(&self, index: MessageIndex) -> usize {
         usize::from(index.0) - self.first_entry as usize
     }
 
-    fn try_once(&mut self, bytes: u64) -> Result<LoanedMessage, LoanError> {
+    pub(crate) fn try_once(&mut self, bytes: u64) -> Result<LoanedMessage, LoanError> {
         let message = self.loan_entry().ok_or(LoanError::Messages(self.blocks.len() as u32))?;
         crash::point("loan.entry");
         match self.allocator.allocate(bytes) {
             Ok(block) => {
                 crash::point("loan.block");
+                let place = self.place(message.index);
+                self.blocks[place] = EntryBlock::Loaned(block.extent());
                 self.show_use();
                 Ok(LoanedMessage { message, block })
             }
@@ -506,31 +483,11 @@ impl WriterPort {
     }
 
     fn give_back_entry(&mut self, message: MessageRef) {
+        let place = self.place(message.index);
+        self.blocks[place] = EntryBlock::None;
         self.segment.words(message.index).give_back(message.generation, self.slot.index);
         // To the end of the list, so that an entry keeps the description of its last message for as long as possible (last_received.rs).
         self.free_entries.push_back(message.index);
-    }
-
-    /// Takes the oldest message out of history, if at least one kept message would then be free. Otherwise late joiners would lose a message, and
-    /// no block would be freed.
-    fn give_up_history(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
-        let (_, end) = self.begin_pass();
-        let needs = |reader: Reader<'_>| match reader.need(end) {
-            Need::Hard => true,
-            Need::Soft => !is_spared(&self.stalled, &reader),
-            Need::None => false,
-        };
-        let kept = self.outstanding.iter().filter(|kept| {
-            let MessageRef { index, generation } = kept.message;
-            self.segment.words(index).in_history(generation)
-        });
-        if kept.map(Outstanding::offered).all(|offered| self.subscribers.readers(offered).any(needs)) {
-            return false;
-        }
-        let Some(oldest) = self.history.pop_oldest() else { return false };
-        leave_history(&self.segment, oldest);
-        self.reclaim();
-        true
     }
 
     /// The keep-last subscribers, and what each has taken: for `give_up_on`, after a wait.
@@ -596,6 +553,6 @@ impl WriterPort {
     }
 }
 
-fn leave_history(segment: &Segment, message: MessageRef) {
+pub(crate) fn leave_history(segment: &Segment, message: MessageRef) {
     segment.words(message.index).leave_history(message.generation);
 }

@@ -1,15 +1,16 @@
-//! History: what late joiners get of it and keep, on a real segment in one process.
+//! History: what late joiners get of it and keep, and what a loan without space may give up. On a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 mod host;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use host::{Host, Publisher, lost, take};
+use host::{Host, Publisher, lost, sequences, take};
 use rgaps_shm::layout::QUEUE_SLOTS;
 use rgaps_shm::queue::{MessageIndex, Named};
-use rgaps_shm::{Exhaustion, ReaderPort, SlotTable, SubscriberPages};
+use rgaps_shm::{Exhaustion, LoanError, ReaderPort, SlotTable, SubscriberPages};
 
 /// Fills the queue with messages of another publisher, which has left by the end.
 fn overrun(host: &Host) {
@@ -83,4 +84,127 @@ fn a_successor_keeps_what_history_gave_to_subscribers_whose_words_it_lacks() {
     let handed_back = SubscriberPages::attach(own.file().unwrap().clone(), own.place(), topic, late.slot()).unwrap();
     successor.slot_table.adopt_pages(handed_back);
     takes_the_last(&successor, &old, &mut late);
+}
+
+const EACH: [Exhaustion; 3] = [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::Wait(Duration::ZERO)];
+
+/// What a late joiner gets now. It leaves again.
+fn kept(host: &Host) -> Vec<u64> {
+    let mut late = host.subscriber_with(10, true);
+    let kept = sequences(&mut late);
+    host.release(&late);
+    kept
+}
+
+#[test]
+fn a_loan_that_a_held_large_block_makes_fail_costs_no_history() {
+    for exhaustion in EACH {
+        let host = Host::new(16);
+        let mut publisher = host.publisher(1 << 20, 4);
+        let mut holder = host.subscriber(10);
+        publisher.publish(600_000, Exhaustion::Refuse).unwrap();
+        let held = take(&mut holder).unwrap();
+        for _ in 0..4 {
+            publisher.publish(1000, Exhaustion::Refuse).unwrap();
+        }
+        assert_eq!(sequences(&mut holder), [2, 3, 4, 5]);
+        assert!(publisher.publish(600_000, exhaustion).is_err());
+        assert_eq!(kept(&host), [2, 3, 4, 5], "{exhaustion:?}");
+        // A loan for which there is room without the held block gives up as much as it needs.
+        publisher.publish(400_000, exhaustion).unwrap();
+        assert_eq!(kept(&host), [3, 4, 5, 6], "{exhaustion:?}");
+        drop(held);
+        publisher.publish(600_000, exhaustion).unwrap();
+        assert_eq!(kept(&host), [4, 5, 6, 7], "{exhaustion:?}");
+    }
+}
+
+#[test]
+fn a_drop_oldest_loan_that_fails_costs_no_unread_message() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut holder = host.subscriber(10);
+    publisher.publish(600_000, Exhaustion::Refuse).unwrap();
+    let held = take(&mut holder).unwrap();
+    let mut reader = host.subscriber(10);
+    for _ in 0..4 {
+        publisher.publish(1000, Exhaustion::Refuse).unwrap();
+    }
+    let refused = publisher.publish(600_000, Exhaustion::DropOldest);
+    assert!(matches!(refused, Err(LoanError::Pool(_))), "{refused:?}");
+    assert_eq!((reader.ready_count(10).ready, lost(&reader)), (4, 0));
+    drop(held);
+    publisher.publish(600_000, Exhaustion::DropOldest).unwrap();
+    assert_eq!((sequences(&mut reader), lost(&reader)), (vec![2, 3, 4, 5, 6], 0));
+}
+
+#[test]
+fn a_loan_beside_other_loans_that_fill_the_pool_costs_nothing() {
+    for exhaustion in EACH {
+        let host = Host::new(16);
+        let mut publisher = host.publisher(64 << 10, 2);
+        let mut reader = host.subscriber(10);
+        publisher.publish(100, Exhaustion::Refuse).unwrap();
+        publisher.publish(100, Exhaustion::Refuse).unwrap();
+        let other = publisher.port.try_loan(32 << 10, Exhaustion::Refuse).unwrap();
+        assert!(publisher.publish(40 << 10, exhaustion).is_err());
+        assert_eq!(kept(&host), [1, 2], "{exhaustion:?}");
+        assert_eq!((sequences(&mut reader), lost(&reader)), (vec![1, 2], 0));
+        publisher.port.give_back(other);
+        publisher.publish(40 << 10, exhaustion).unwrap();
+    }
+}
+
+#[test]
+fn a_loan_without_entries_costs_nothing_while_each_is_held() {
+    for exhaustion in EACH {
+        let host = Host::new(8);
+        let mut publisher = host.publisher(1 << 20, 8);
+        let (mut first, mut second) = (host.subscriber(8), host.subscriber(8));
+        let mut publish = |count| (0..count).for_each(|_| assert!(publisher.publish(100, Exhaustion::Refuse).is_ok()));
+        publish(4);
+        let mut held = [(); 4].map(|()| take(&mut first));
+        assert_eq!(sequences(&mut second), [1, 2, 3, 4]);
+        publish(4);
+        let held_too = [(); 4].map(|()| take(&mut second));
+        assert_eq!(held.iter().chain(&held_too).flatten().count(), 8);
+        assert!(publisher.publish(100, exhaustion).is_err());
+        assert_eq!(kept(&host), [1, 2, 3, 4, 5, 6, 7, 8], "{exhaustion:?}");
+        held[1] = None;
+        publisher.publish(100, exhaustion).unwrap();
+        assert_eq!(kept(&host), [3, 4, 5, 6, 7, 8, 9], "{exhaustion:?}");
+    }
+}
+
+#[test]
+fn a_loan_drops_unread_messages_before_history_that_is_unread_too() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 20, 3);
+    let mut reader = host.subscriber(20);
+    for _ in 0..8 {
+        publisher.publish(100, Exhaustion::Refuse).unwrap();
+    }
+    assert!(matches!(publisher.publish(100, Exhaustion::Refuse), Err(LoanError::Messages(8))));
+    assert_eq!(kept(&host), [6, 7, 8]);
+    publisher.publish(100, Exhaustion::DropOldest).unwrap();
+    assert_eq!(kept(&host), [7, 8, 9]);
+    assert_eq!((sequences(&mut reader), lost(&reader)), ((2..=9).collect(), 1));
+}
+
+#[test]
+fn room_that_cannot_be_made_costs_nothing() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 2);
+    let mut holder = host.subscriber(10);
+    publisher.publish(100_000, Exhaustion::Refuse).unwrap();
+    let held = take(&mut holder).unwrap();
+    for _ in 0..4 {
+        publisher.publish(1000, Exhaustion::Refuse).unwrap();
+    }
+    assert!(!publisher.port.make_room(90_000));
+    assert_eq!((kept(&host), holder.ready_count(10).ready), (vec![4, 5], 4));
+    assert!(publisher.port.make_room(publisher.port.pool().used_bytes - 1000));
+    assert_eq!((kept(&host), holder.ready_count(10).ready), (vec![4, 5], 3), "the oldest unread message is enough");
+    drop(held);
+    assert!(publisher.port.make_room(0));
 }

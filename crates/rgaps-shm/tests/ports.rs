@@ -576,8 +576,12 @@ proptest! {
             let count = models.len().max(1);
             match step {
                 Step::Publish(bytes) => {
-                    if let Ok(sequence) = publisher.publish(bytes, Exhaustion::DropOldest) {
-                        models.iter_mut().for_each(|model| model.unread.push_back(sequence));
+                    publisher.meet();
+                    publisher.port.reclaim();
+                    let needed = publisher.port.outstanding();
+                    match publisher.publish(bytes, Exhaustion::DropOldest) {
+                        Ok(sequence) => models.iter_mut().for_each(|model| model.unread.push_back(sequence)),
+                        Err(error) => prop_assert_eq!(publisher.port.outstanding(), needed, "{} costs messages", error),
                     }
                 }
                 Step::Take(n) => held.extend(models.get_mut(n % count).and_then(|model| model.take(publisher.sequence))),
