@@ -25,7 +25,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -248,8 +248,8 @@ pub struct MessageEntry {
     pub path: AtomicU64,
     /// Kind of the typed metadata.
     pub kind: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// How many of the publisher's last messages late joiners get, as of this message.
+    pub history_depth: AtomicU32,
     /// Stage timestamps in ns since 1970: publish, staged, sent, landed, pooled.
     pub stamps: [AtomicU64; 5],
     /// Typed metadata, little endian.

@@ -508,6 +508,7 @@ impl WriterPort {
         store(&entry.position, u64::MAX);
         fence(Ordering::Release);
         entry.kind.store(info.kind, Ordering::Relaxed);
+        entry.history_depth.store(spec.history_depth, Ordering::Relaxed);
         store(&entry.block_offset, loan.block.offset());
         store(&entry.block_bytes, info.bytes);
         entry.pool_generation.store(self.slot.generation, Ordering::Relaxed);

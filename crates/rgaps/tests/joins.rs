@@ -24,15 +24,22 @@ fn subscriber(node: &Node, durability: Durability) -> Subscriber<Bytes> {
     node.subscriber_with(TOPIC, qos).unwrap()
 }
 
+/// How many messages a publisher publishes.
+fn messages(role: &str) -> u8 {
+    if role == "latched twice" { 2 } else { 1 }
+}
+
 #[test]
 #[ignore = "the publisher's program, started by the tests of this file"]
 fn role_of_a_publisher() {
     let Ok(role) = std::env::var("RGAPS_TEST_JOINS") else { return };
     let _watchdog = Watchdog::new(Duration::from_secs(60));
-    let durability = if role == "latched" { Durability::TransientLocal } else { Durability::Volatile };
+    let durability = if role == "volatile" { Durability::Volatile } else { Durability::TransientLocal };
     let node = Node::builder().no_autostart().build().unwrap();
     let publisher = node.publisher_with::<Bytes>(TOPIC, publisher_qos(durability)).unwrap();
-    publisher.push(&Bytes::new(1), &[1]).unwrap();
+    for number in 1..=messages(&role) {
+        publisher.push(&Bytes::new(1), &[number]).unwrap();
+    }
     println!("published");
     // It loans nothing more, and prints the bytes in use in its pool for each line of input.
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -40,7 +47,7 @@ fn role_of_a_publisher() {
     }
 }
 
-/// A publisher in a new process, which stops at a step of its only publication.
+/// A publisher in a new process, which stops at a step of its last publication.
 struct Publisher {
     child: Child,
 }
@@ -51,7 +58,7 @@ impl Publisher {
         command.args(["--exact", "role_of_a_publisher", "--ignored", "--nocapture"]);
         command.env("RGAPS_TEST_JOINS", role).env("RGAPS_RUNTIME_DIR", dir.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        CrashPoint::new(step).doing(Action::Stop).arm(&mut command);
+        CrashPoint::new(step).at_passage(messages(role).into()).doing(Action::Stop).arm(&mut command);
         let mut child = Child::spawn(&mut command).unwrap();
         let outcome = child.wait_end_or_stop_within(LONG).unwrap();
         assert!(matches!(outcome, Ended::Stopped), "{outcome:?} at {step}");
@@ -117,5 +124,28 @@ fn a_late_joiner_at_any_step_of_a_publication_gets_the_latched_message() {
         let taken = late.wait(LONG).unwrap().map(|sample| sample.bytes().to_vec());
         assert_eq!((taken, late.statistics().lost), (Some(vec![1]), 0), "joined at {step}");
         assert!(late.take().unwrap().is_none(), "once");
+    }
+}
+
+#[test]
+fn a_late_joiner_gets_no_more_than_the_last_k_of_a_stopped_publisher() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let values = |subscriber: &Subscriber<Bytes>| -> Vec<u8> {
+        subscriber.take_all().unwrap().iter().map(|sample| sample.bytes().to_vec()).collect::<Vec<_>>().concat()
+    };
+    for step in STEPS {
+        let dir = RuntimeDir::new("joins_last").unwrap();
+        let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+        let mut publisher = Publisher::stopped_at(step, "latched twice", &dir);
+        let late = subscriber(&node, Durability::TransientLocal);
+        let first = values(&late);
+        publisher.go_on();
+        let is_before = matches!(step, "loan.block" | "publish.described" | "publish.complete");
+        let expected = if is_before { (vec![1], vec![2]) } else { (vec![2], vec![]) };
+        assert_eq!((first, values(&late)), expected, "joined at {step}: its history_depth is 1");
+        assert_eq!(late.statistics().lost, 0);
     }
 }
