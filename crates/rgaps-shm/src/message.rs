@@ -278,11 +278,6 @@ impl ReaderWords<'_> {
         self.joined != JOINING && end >= self.joined.saturating_add(self.depth)
     }
 
-    /// Whether it wants, holds or has released the message, wherever the queue is.
-    pub(crate) fn has_it(&self, generation: Generation) -> bool {
-        self.hold.of(generation) != Holding::None
-    }
-
     /// Whether it holds the message.
     pub(crate) fn is_holding(&self, generation: Generation) -> bool {
         self.hold.of(generation) == Holding::Held

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rgaps_os::{EventFd, futex};
 
 use crate::bell;
-use crate::message::{Generation, Need, ReaderWords};
+use crate::message::{Generation, Holding, Need, ReaderWords};
 use crate::notify::Wake;
 use crate::pages::SubscriberPages;
 use crate::queue::MessageIndex;
@@ -61,8 +61,10 @@ impl Reader<'_> {
         match (self.message.position, self.words) {
             (Some(position), Some(words)) => words.need(position, self.message.generation, end),
             // Nobody gets it from the queue any more, but history may have given it to the subscriber before.
-            (None, Some(words)) if words.has_it(self.message.generation) => words.need(0, self.message.generation, end),
-            (None, Some(_)) => Need::None,
+            (None, Some(words)) => match words.hold.of(self.message.generation) {
+                Holding::None => Need::None,
+                Holding::Wanted | Holding::Held | Holding::Released => words.need(0, self.message.generation, end),
+            },
             (_, None) if self.could_have_it() => Need::Hard,
             (_, None) => Need::None,
         }
