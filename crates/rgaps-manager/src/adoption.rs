@@ -1,19 +1,19 @@
-//! What becomes of the slots that a dead manager's clients had: the decisions of its successor, without clock, socket or thread.
+//! How a successor decides which slots of a dead manager's clients stay taken: a state machine without clock, socket or thread.
 //!
 //!   noted ──its client lives──▶ AWAITED ──handed back──▶ the client's, as before
 //!     │                            │ ├────kept──▶ KEPT (a stream may still write there)
-//!     └──dead──▶ released ◀──its client ended, or handed all the rest back
+//!     └──dead──▶ released ◀──its client died, or says that it has handed everything back
 //!
-//! A manager notes who has which slot of a topic before the client learns of it (`note`). So a slot that is taken and that no living
-//! client's note has is nobody's, and is released as soon as its segment is there. Whoever holds its lock keeps what it has,
-//! stopped or not: no time-out is known here.
+//! A manager notes which client has a slot before it tells the client (`note`). So a taken slot that is noted for no living client has no owner.
+//! The successor releases it as soon as a client has brought the topic's segment. A client keeps its slots while it holds its lock, even if it is
+//! stopped: there is no time-out.
 //!
-//! Invariants  A1 a slot that a living client has is never released, unless that client says that it has handed everything back.
+//! Invariants  A1 a slot of a living client is released only after that client says that it has handed everything back.
 //!             A2 a slot of a dead client is released once its death and the segment are known.
-//!             A3 a topic is not made anew while a client lives that is noted in it.
-//!             A4 of a topic only its own segment is taken, of a client that hands back a slot of its own there (`segment_of`).
-//!             A5 of a publisher only the pool is taken that it was granted (`pool_of`).
-//! Deaths      of this manager: its notes have what is awaited still (`note`), so that the next one decides the same.
+//!             A3 a topic is not created again while a client that is noted in it lives.
+//!             A4 only the noted segment of a topic is accepted, and only from a client that hands back a slot of its own there (`segment_of`).
+//!             A5 only the pool that a publisher was granted is accepted for its slot (`pool_of`).
+//! Deaths      of this manager: its notes have the slots that are still awaited, too (`note`), so its successor decides the same.
 //! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,32 +25,32 @@ use rgaps_control::{EndpointSlot, LockId, TopicId, TopicKey};
 
 use crate::clients::Occupied;
 
-/// What has to be done.
+/// An action for the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nobody who lives has this slot.
+    /// Release this slot: no living client has it.
     Release(Occupied),
-    /// Nobody who lives is in this topic, of which there is only a note.
+    /// Delete the note of this topic: no living client has a slot there, and its segment never came.
     Forget(TopicId),
-    /// Nothing of this topic is awaited any more.
+    /// No slot of this topic is awaited any more.
     Settled(TopicId),
 }
 
-/// Who has a slot, as it is noted.
+/// A slot with its client, as a note has them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub(crate) client: NotedClient,
     pub(crate) slot: EndpointSlot,
-    /// A publisher's.
+    /// The pool, if the slot is a publisher's.
     pub(crate) pool: Option<PoolNote>,
 }
 
-/// A slot whose client has not said yet that it has it.
+/// A slot that its client has not handed back yet.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     client: NotedClient,
     pool: Option<PoolNote>,
-    /// Its client has, that is, and a stream may still write there.
+    /// Its client has reported it as KEPT: a stream may still write there.
     is_kept: bool,
 }
 
@@ -58,14 +58,14 @@ struct Awaited {
 struct AwaitedTopic {
     key: TopicKey,
     type_name: String,
-    /// Device and inode of the one that this manager's predecessor made.
+    /// Device and inode of the segment that the predecessor noted.
     segment: (u64, u64),
-    /// Whether its segment has come.
+    /// Whether a client has brought the segment.
     is_here: bool,
     slots: BTreeMap<EndpointSlot, Awaited>,
 }
 
-/// Everything that is awaited.
+/// All slots that clients have still to hand back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Adoption {
     topics: BTreeMap<TopicId, AwaitedTopic>,
@@ -73,7 +73,7 @@ pub(crate) struct Adoption {
 }
 
 impl Adoption {
-    /// From what a predecessor noted.
+    /// From a predecessor's notes; `lives` says whether a client is alive.
     pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(NotedClient) -> bool) -> Self {
         let mut adoption = Self::default();
         for note in notes {
@@ -96,12 +96,12 @@ impl Adoption {
         adoption
     }
 
-    /// The next thing to do.
+    /// The next action for the manager.
     pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
         self.decisions.pop_front()
     }
 
-    /// A topic's segment has come; these are its slots that are taken. False if no living client is noted in it.
+    /// A client has brought a topic's segment, in which the slots `taken` are taken. False if no living client is noted in the topic.
     pub(crate) fn handle_segment(&mut self, id: TopicId, taken: impl Iterator<Item = EndpointSlot>) -> bool {
         let Some(topic) = self.topics.get_mut(&id) else { return false };
         topic.is_here = true;
@@ -111,20 +111,20 @@ impl Adoption {
         true
     }
 
-    /// Whether a slot is this client's to hand back.
+    /// Whether this client may hand a slot back.
     pub(crate) fn awaits_from(&self, lock: LockId, occupied: &Occupied) -> bool {
         let awaited = self.topics.get(&occupied.topic).and_then(|topic| topic.slots.get(&occupied.slot));
         awaited.is_some_and(|awaited| awaited.client.lock == lock)
     }
 
-    /// The process of a living client that has not handed a slot back yet.
+    /// The process of the living client that has still to hand this slot back.
     pub(crate) fn awaited(&self, topic: TopicId, slot: EndpointSlot) -> Option<u32> {
         let awaited = self.topics.get(&topic)?.slots.get(&slot)?;
         Some(awaited.client.pid)
     }
 
-    /// Device and inode of the segment that a client of this lock may bring for a topic of this identity, name and type; `None` if it is not noted that the
-    /// client has one of the slots that it hands back of it. Others may have them: what it says of the topic is not to cost them theirs.
+    /// Device and inode of the segment that this client may bring for a topic. `None` unless identity, name and type are as noted, and one of the
+    /// slots that it hands back is noted for it. So a client cannot replace the segment of a topic in which only other clients have slots.
     pub(crate) fn segment_of(&self, lock: LockId, handed: &HandedTopic) -> Option<(u64, u64)> {
         let topic = self.topics.get(&handed.topic)?;
         let is_its =
@@ -133,12 +133,12 @@ impl Adoption {
         (is_it && handed.slots.iter().any(is_its)).then_some(topic.segment)
     }
 
-    /// The pool that a publisher may bring whose slot is awaited.
+    /// The pool that the publisher of an awaited slot may bring.
     pub(crate) fn pool_of(&self, occupied: &Occupied) -> Option<PoolNote> {
         self.topics.get(&occupied.topic)?.slots.get(&occupied.slot)?.pool
     }
 
-    /// A client has handed a slot back that was awaited of it.
+    /// A client has handed back a slot.
     pub(crate) fn handle_handed_back(&mut self, occupied: &Occupied) {
         if let Some(topic) = self.topics.get_mut(&occupied.topic) {
             topic.slots.remove(&occupied.slot);
@@ -146,7 +146,7 @@ impl Adoption {
         }
     }
 
-    /// A client has a slot that was awaited of it for its streams only.
+    /// A client keeps an awaited slot only because its streams may still write there.
     pub(crate) fn handle_kept(&mut self, occupied: &Occupied) {
         let topic = self.topics.get_mut(&occupied.topic);
         if let Some(awaited) = topic.and_then(|topic| topic.slots.get_mut(&occupied.slot)) {
@@ -164,7 +164,7 @@ impl Adoption {
         self.end(|awaited| awaited.client.lock == lock);
     }
 
-    /// A client holds another lock than before: what is awaited of it is, by the new one. Returns the topics that this concerns.
+    /// A client holds a new lock: its awaited slots are recorded under that lock. Returns the topics of these slots.
     pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
         let mut renamed = BTreeSet::new();
         for (id, topic) in &mut self.topics {
@@ -177,40 +177,40 @@ impl Adoption {
         renamed
     }
 
-    /// Topics of which there is only a note.
+    /// Topics whose segment has not come.
     pub(crate) fn only_noted(&self) -> impl Iterator<Item = TopicId> {
         self.topics.iter().filter(|(_, topic)| !topic.is_here).map(|(id, _)| *id)
     }
 
-    /// The note of a topic of which there is nothing else.
+    /// The note of a topic whose segment has not come.
     pub(crate) fn only_note(&self, id: TopicId) -> Option<TopicNote> {
         let topic = self.topics.get(&id).filter(|topic| !topic.is_here)?;
         let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment);
         Some(TopicNote { topic: id, key, type_name, segment, clients: self.note(id, std::iter::empty()) })
     }
 
-    /// Clients of whom something is awaited.
+    /// Clients that have still to hand slots back.
     pub(crate) fn awaited_clients(&self) -> BTreeSet<NotedClient> {
         self.topics.values().flat_map(|topic| topic.slots.values().map(|awaited| awaited.client)).collect()
     }
 
-    /// Whether something of a client is awaited.
+    /// Whether a client has still to hand slots back.
     pub(crate) fn names(&self, lock: LockId) -> bool {
         self.topics.values().any(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
-    /// Whether something of a client is awaited in a topic.
+    /// Whether a client has still to hand back slots of a topic.
     pub(crate) fn names_here(&self, lock: LockId, topic: TopicId) -> bool {
         self.topics.get(&topic).is_some_and(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
-    /// The process of a client that has a topic's segment, of which there is only a note: the topic must not be made anew.
+    /// The process of a client that has the segment of a topic of this name. The topic must not be created again while this is `Some`.
     pub(crate) fn holder(&self, key: &TopicKey) -> Option<u32> {
         let topic = self.topics.values().find(|topic| !topic.is_here && topic.key == *key)?;
         topic.slots.values().map(|awaited| awaited.client.pid).next()
     }
 
-    /// Whether slots of a topic are awaited, or are about to be released.
+    /// Whether slots of a topic are awaited, or a decision about the topic has not been carried out yet.
     pub(crate) fn awaits(&self, topic: TopicId) -> bool {
         let is_next = |decision: &Decision| match decision {
             Decision::Release(occupied) => occupied.topic == topic,
@@ -219,7 +219,7 @@ impl Adoption {
         self.topics.contains_key(&topic) || self.decisions.iter().any(is_next)
     }
 
-    /// Whether something was decided that has not been done.
+    /// Whether a decision has not been carried out yet.
     pub(crate) fn has_decisions(&self) -> bool {
         !self.decisions.is_empty()
     }
@@ -229,7 +229,7 @@ impl Adoption {
         self.topics.is_empty() && self.decisions.is_empty()
     }
 
-    /// What a successor must know of who has a topic's slots: those of clients that are here, and those that are awaited.
+    /// Which client has which slots of a topic, for the note: the slots of connected clients (`here`) and the awaited ones.
     pub(crate) fn note(&self, topic: TopicId, here: impl Iterator<Item = Holding>) -> Vec<ClientNote> {
         let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.slots);
         let awaited =
@@ -256,7 +256,7 @@ impl Adoption {
                 continue;
             }
             topic.slots.retain(|_, awaited| !is_over(awaited));
-            // Of a topic that is not here nothing can be released; what is noted of it is told by `handle_segment`.
+            // Without its segment no slot can be released: `handle_segment` releases these slots when the segment comes.
             let is_here = topic.is_here;
             let released =
                 over.into_iter().filter(|_| is_here).map(|slot| Decision::Release(Occupied { topic: id, slot }));
@@ -292,17 +292,17 @@ mod tests {
         Dead,
     }
 
-    /// A process, and what it believes to have.
+    /// A process, and the slots that it believes to have.
     #[derive(Clone, Debug)]
     struct Process {
         state: State,
         has: BTreeSet<(TopicId, Role, u32)>,
         kept: BTreeSet<(TopicId, Role, u32)>,
-        /// Still to be handed to this manager; `None` when it has said that this is all.
+        /// Slots that it has still to hand to this manager; `None` after it has said that it has handed everything back.
         to_hand: Option<Vec<(TopicId, Role, u32)>>,
     }
 
-    /// What may happen.
+    /// A step of the model.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         /// A client asks for a slot; whether it reads the answer before the manager dies.
@@ -322,10 +322,10 @@ mod tests {
     struct World {
         adoption: Adoption,
         processes: Vec<Process>,
-        /// Taken slots of each segment, each with who took it. A generation is never used twice.
+        /// Taken slots of each segment, each with the client that took it. A generation is never used twice.
         segments: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
         generation: u32,
-        /// Topics that this manager has mapped, and who has a slot there.
+        /// Topics that this manager has mapped, and which client has which slot there.
         here: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
         notes: BTreeMap<TopicId, Vec<ClientNote>>,
     }
@@ -397,7 +397,7 @@ mod tests {
             self.notes.insert(id, note);
         }
 
-        /// As the manager does: releases, forgets, ends topics without anybody, and notes what is left.
+        /// Carries out decisions as the manager does: releases slots, deletes notes, ends topics without slots, and notes the others.
         fn decide(&mut self) {
             while let Some(decision) = self.adoption.poll_decision() {
                 match decision {
@@ -488,7 +488,7 @@ mod tests {
                 return;
             }
             let is_made = self.here.contains_key(&id) || !self.segments.contains_key(&id);
-            assert!(is_made, "a topic is made anew though it is there");
+            assert!(is_made, "A3: a topic is created again though a living client has its segment");
             self.generation += 1;
             let place = (role, self.generation);
             self.segments.entry(id).or_default().insert(place, client);
@@ -505,7 +505,7 @@ mod tests {
             let Some(slot) = self.processes[client].has.pop_first() else { return };
             match &mut self.processes[client].to_hand {
                 None => self.release_slot(slot),
-                // What it has given up it does not hand back; if it has just done that, it says so after it.
+                // The client does not hand back a slot that it has given up; if it has just handed it back, it detaches after that.
                 Some(to_hand) => {
                     to_hand.retain(|other| *other != slot);
                     let is_here = self.here.get(&slot.0).is_some_and(|slots| slots.contains_key(&(slot.1, slot.2)));
@@ -569,7 +569,7 @@ mod tests {
                 Step::Look => self.look(),
                 _ => {}
             }
-            // Whatever has happened: every slot of a living client is in its segment.
+            // After every step, each slot of a living client is still taken in its segment.
             for client in (0..CLIENTS).filter(|client| self.lives(*client)) {
                 let process = &self.processes[client];
                 for (id, role, generation) in process.has.iter().chain(&process.kept) {
@@ -578,7 +578,7 @@ mod tests {
             }
         }
 
-        /// Everybody who lives goes on and hands back; then every slot that is taken is one that somebody has.
+        /// Every living client continues and hands back its slots; then the taken slots are exactly those of living clients.
         fn settle(&mut self) {
             for client in (0..CLIENTS).filter(|client| self.lives(*client)).collect::<Vec<_>>() {
                 self.step(Step::GoOn(client));

@@ -26,7 +26,7 @@ pub(crate) struct Callers {
     refusals: Arc<Refusals>,
     descriptors: Arc<Descriptors>,
     silent: Mutex<Silent<HangUp>>,
-    /// A thread has ended.
+    /// Signalled when a caller's thread has ended.
     ended: Condvar,
 }
 

@@ -1,12 +1,13 @@
-//! Clients: who is connected, and who is dead. Death is a readable pidfd; a hang-up alone proves nothing while the process lives. A client
-//! also holds a lock (`rgaps_control`'s `client_lock`), by which successors of this manager will know that it lives, and know it again.
+//! Clients: which processes are connected, which slots they have, and which are dead. A client is dead when its pidfd is readable; a closed
+//! connection proves nothing. Each client also holds a lock (`rgaps_control`'s `client_lock`), which tells a successor that the client lives, and
+//! which client it is.
 //!
-//! With pools on a GPU, the streams of a process go on while another that was forked from it has the driver's descriptors. It has the socket
-//! too: until that is hung up the slots of the dead stay taken, since those streams may still write there. So of a connection that the manager
-//! ends it keeps its own end, until nobody has the other one.
+//! With pools on a GPU, the streams of a dead process go on while a process that was forked from it has the driver's descriptors open. The fork
+//! has the client's socket open, too. So the slots of the dead process stay taken until that socket is closed everywhere, since its streams may
+//! still write there. If the manager closes a connection itself, it keeps its own end until no process has the other end.
 //!
-//! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
-//! this host goes on; when it reads again it finds the end, connects anew and hands its slots back, as after a manager's death.
+//! The manager's thread never waits for a client: it cuts off a client whose socket is full. That client goes on publishing and taking on this host.
+//! When it reads its socket again, it finds the connection closed, connects again and hands its slots back, as after a manager's death.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,13 +20,13 @@ use rgaps_shm::SubscriberFiles;
 
 use crate::refusals::{exhausted, is_of_descriptors};
 
-/// Connections that have not said hello.
+/// Connections of clients whose locks are not confirmed yet; the oldest makes way for one more.
 const STRANGERS_MAX: usize = 64;
 
-/// Connections of a client that were cut off and are kept.
+/// Connections kept of one client that were cut off.
 const CUT_MAX: usize = 4;
 
-/// Descriptors that a client may leave unread before it is heard again: those of one answer.
+/// Unread descriptors at which the manager stops reading a client's requests: those of one answer.
 const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
 
 /// A client of this manager.
@@ -53,27 +54,27 @@ impl Occupied {
 pub(crate) struct Client {
     /// `None` once it has hung up or was cut off; its slots stay until it is dead.
     pub(crate) connection: Option<Connection>,
-    /// Connections that were cut off, of which somebody may have the other end.
+    /// Connections that were cut off. The client, or a process forked from it, may still have the other end.
     cut: Vec<Connection>,
-    /// Of the process, once it has said hello.
+    /// The pidfd of its process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
-    /// Its process id, for people.
+    /// Its process id, for notes and log lines.
     pub(crate) pid: u32,
     /// The lock that it holds, or is about to take.
     pub(crate) lock: Option<LockId>,
     /// The file of that lock.
     pub(crate) lock_file: FileId,
-    /// Other locks that it held when it said hello, by which it may have been known until now.
+    /// Other locks that it held when it said hello: notes may still name it by one of them.
     pub(crate) held_before: Vec<LockId>,
-    /// Whether it was seen to hold it: then it may ask for slots.
+    /// Whether the kernel has confirmed that it holds `lock`. Only then it may request slots.
     pub(crate) is_locked: bool,
     pub(crate) program: String,
     pub(crate) slots: Vec<Occupied>,
-    /// What its subscribers write.
+    /// The files into which its subscribers write.
     pub(crate) files: SubscriberFiles,
-    /// Its process has ended, and its streams may go on.
+    /// Its process has ended, but its streams may go on.
     pub(crate) has_ended: bool,
-    /// Descriptors that it was sent since it was last known to have read all.
+    /// Descriptors sent to it since it had last read everything.
     unread: usize,
 }
 
@@ -96,7 +97,7 @@ impl Client {
         }
     }
 
-    /// As notes have it.
+    /// The client as notes name it; `None` until its lock is confirmed.
     pub(crate) fn noted(&self) -> Option<NotedClient> {
         let lock = self.lock.filter(|_| self.is_locked)?;
         Some(NotedClient { lock, pid: self.pid, file: self.lock_file })
@@ -107,7 +108,7 @@ impl Client {
         let refuse = |text: String| Refusal::Invalid(text);
         let Some(connection) = &self.connection else { return Err(refuse("the connection is gone".to_owned())) };
         if self.pidfd.is_some() {
-            return Err(refuse("hello was said before".to_owned()));
+            return Err(refuse("this connection has said hello already".to_owned()));
         }
         let peer = connection.peer().map_err(|error| refuse(error.to_string()))?;
         if peer.pid == 0 {
@@ -115,8 +116,8 @@ impl Client {
                         outside of containers, or in a PID namespace that has its clients' in it";
             return Err(refuse(text.to_owned()));
         }
-        let Some(fd) = descriptors.into_iter().next() else { return Err(refuse("hello without a pidfd".to_owned())) };
-        // The kernel's answer is a file of /proc, for which the manager may have no descriptor left.
+        let Some(fd) = descriptors.into_iter().next() else { return Err(refuse("the hello has no pidfd".to_owned())) };
+        // The pidfd's process is read from a file in /proc, for which the manager may have no descriptor left.
         let unknown = |error: std::io::Error| {
             let text = error.to_string();
             if is_of_descriptors(&text) { exhausted(&error) } else { refuse(text) }
@@ -132,12 +133,12 @@ impl Client {
         Ok(())
     }
 
-    /// The connection ends, since the client has hung up.
+    /// Closes the connection after the client has hung up.
     pub(crate) fn hang_up(&mut self) {
         self.connection.take().into_iter().for_each(Connection::close_elsewhere);
     }
 
-    /// The connection ends, though the client has not hung up: it is to connect again.
+    /// Closes the connection of a client that has not hung up. The client finds it closed and connects again.
     pub(crate) fn cut_off(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.end_sending();
@@ -145,7 +146,7 @@ impl Client {
         }
     }
 
-    /// A process that was forked from the client's has the other ends of the connections of its time.
+    /// Keeps connections that were cut off while another process may have the other end: a fork has those that were open when it was forked.
     fn keep_cut(&mut self, cut: impl IntoIterator<Item = Connection>) {
         self.cut.extend(cut);
         let over = self.cut.extract_if(.., |connection| connection.has_hung_up());
@@ -159,7 +160,7 @@ impl Client {
         self.look_whether_it_reads();
         let Some(connection) = &self.connection else { return false };
         let sent = connection.send_now(&ToClient::Reply { id, reply }, descriptors);
-        // No fault of the client's.
+        // The manager could not send this answer, through no fault of the client: the client gets a refusal instead.
         let why = match sent {
             Err(LocalError::Oversized) => "the answer is longer than a message may be".to_owned(),
             Err(error @ LocalError::TooManyUnread { .. }) => error.to_string(),
@@ -172,7 +173,7 @@ impl Client {
         false
     }
 
-    /// Speaks up; a client that does not read is cut off.
+    /// Sends a notice; cuts the client off if its socket is full.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.tell(&ToClient::Notice(notice));
     }
@@ -183,13 +184,13 @@ impl Client {
         self.is_told(sent)
     }
 
-    /// Whether it has not read so many descriptors that nothing more is to be asked of it: the kernel bounds for each user how many are on their
-    /// way (RLIMIT_NOFILE of the sender), and who does not read is to keep nobody else from getting any.
+    /// Whether it has left so many descriptors unread that the manager reads no more of its requests. The kernel bounds the descriptors in flight
+    /// for each user (RLIMIT_NOFILE of the sender), so a client that does not read would keep other clients from getting any.
     pub(crate) fn is_behind(&mut self) -> bool {
         self.unread >= UNREAD_DESCRIPTORS_MAX && self.look_whether_it_reads() > 0
     }
 
-    /// What it may not have read yet.
+    /// How many descriptors it may not have read yet.
     fn look_whether_it_reads(&mut self) -> usize {
         if self.unread > 0 && self.connection.as_ref().is_none_or(Connection::is_all_read) {
             self.unread = 0;
@@ -197,26 +198,26 @@ impl Client {
         self.unread
     }
 
-    /// Cuts the client off if something did not reach it.
+    /// Whether a message was sent. If it was not, cuts the client off, except for a message that is too long.
     fn is_told(&mut self, sent: Result<(), LocalError>) -> bool {
         match sent {
             Ok(()) => return true,
-            // Its process will say so, or has ended in order.
+            // The client has hung up: its pidfd and its lock show whether it has ended.
             Err(LocalError::Closed) => {}
-            // No fault of the client's.
+            // The message is the manager's: the client stays connected.
             Err(error @ LocalError::Oversized) => {
-                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is not told something");
+                tracing::warn!(pid = self.pid, program = self.program, %error, "a message is too long to be sent to a client");
                 return false;
             }
             Err(error) => {
-                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects anew");
+                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects again");
             }
         }
         self.cut_off();
         false
     }
 
-    /// Whether a process that was forked from it has its descriptors.
+    /// Whether any process has an end of its connections open; after the client's death, that is a process forked from it.
     pub(crate) fn is_held_open(&self) -> bool {
         self.connection.iter().chain(&self.cut).any(|connection| !connection.has_hung_up())
     }
@@ -229,7 +230,7 @@ impl Client {
         self.slots.iter().any(|slot| slot.topic == topic && slot.role() == Role::Publisher)
     }
 
-    /// Whether nothing is left of it to wait for.
+    /// Whether it has neither a connection nor slots.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.is_none() && self.slots.is_empty()
     }
@@ -250,7 +251,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// The oldest of those who have not said hello, if there are so many that it makes way for the next.
+    /// The oldest connection whose client's lock is not confirmed, if there are so many that it must make way for the next.
     pub(crate) fn oldest_stranger(&self) -> Option<ClientId> {
         let strangers = self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id);
         let count = strangers.clone().count();
@@ -275,22 +276,22 @@ impl Clients {
         self.by_id.get(&client).is_some_and(|client| client.publishes(topic))
     }
 
-    /// Those who publish to a topic, for speaking to them.
+    /// Clients that publish to a topic, for notices.
     pub(crate) fn publishers_of_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
         self.by_id.values_mut().filter(move |client| client.publishes(topic))
     }
 
-    /// Those who are in a topic, for speaking to them.
+    /// Clients that occupy a slot in a topic, for notices.
     pub(crate) fn of_topic_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
         self.by_id.values_mut().filter(move |client| client.is_in(topic))
     }
 
-    /// By which lock a client is known.
+    /// The lock that a client is confirmed to hold.
     pub(crate) fn lock_of(&self, client: ClientId) -> Option<LockId> {
         self.by_id.get(&client)?.noted().map(|noted| noted.lock)
     }
 
-    /// Who occupies a slot: this connection, or an earlier one of the same client.
+    /// The connection that occupies a slot: this one, or an earlier one of the same client.
     pub(crate) fn occupant(&self, client: ClientId, occupied: &Occupied) -> Option<ClientId> {
         if self.by_id.get(&client)?.slots.contains(occupied) {
             return Some(client);
@@ -300,7 +301,7 @@ impl Clients {
         earlier.find(|(_, other)| other.slots.contains(occupied)).map(|(id, _)| *id)
     }
 
-    /// A client holds another lock than before: earlier connections of it are known by the new one. Returns the topics that they are in.
+    /// A client holds a new lock: its earlier connections are recorded under it. Returns the topics in which they occupy slots.
     pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
         let earlier = self.by_id.values_mut().filter(|other| other.pid == now.pid && other.lock == Some(before));
         let renamed = earlier.flat_map(|other| {
@@ -310,37 +311,37 @@ impl Clients {
         renamed.collect()
     }
 
-    /// A hello is refused: nothing is kept of it.
+    /// A hello is refused: its pidfd is dropped.
     pub(crate) fn forget_process(&mut self, client: ClientId) {
         if let Some(client) = self.by_id.get_mut(&client) {
             client.pidfd = None;
         }
     }
 
-    /// Whether a process is known by a lock.
+    /// Whether a connection of this process has this lock.
     pub(crate) fn has_lock(&self, pid: u32, lock: LockId) -> bool {
         self.by_id.values().any(|client| client.pid == pid && client.lock == Some(lock))
     }
 
-    /// Whether a client is in a topic, by whatever connection.
+    /// Whether a client occupies a slot in a topic on any of its connections.
     pub(crate) fn has_in(&self, lock: LockId, topic: TopicId) -> bool {
         self.of_topic(topic).any(|client| client.lock == Some(lock))
     }
 
-    /// What earlier connections of a client occupy, which give it up.
+    /// Takes the slots away from the earlier connections of a client, and returns them.
     pub(crate) fn take_slots_of_earlier(&mut self, client: ClientId, lock: LockId) -> Vec<Occupied> {
         let earlier = self.by_id.iter_mut().filter(|(id, other)| **id != client && other.lock == Some(lock));
         earlier.flat_map(|(_, other)| std::mem::take(&mut other.slots)).collect()
     }
 
-    /// A client has a slot.
+    /// Records that a client occupies a slot.
     pub(crate) fn occupy(&mut self, client: ClientId, occupied: Occupied) {
         if let Some(client) = self.by_id.get_mut(&client) {
             client.slots.push(occupied);
         }
     }
 
-    /// A slot goes from one connection of a client to another.
+    /// Moves a slot, and the connections that were cut off, from one connection of a client to another.
     pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
         let cut = self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.cut));
         if let Some(to) = self.by_id.get_mut(&to) {
@@ -350,7 +351,7 @@ impl Clients {
         self.occupy(to, *occupied);
     }
 
-    /// A slot is given up.
+    /// Records that a client no longer occupies a slot.
     pub(crate) fn release(&mut self, occupant: ClientId, occupied: &Occupied) {
         if let Some(client) = self.by_id.get_mut(&occupant) {
             client.slots.retain(|slot| slot != occupied);
@@ -395,7 +396,7 @@ mod tests {
             assert_eq!(number(&other_end).unwrap(), sent, "the others get all");
             sent += 1;
         }
-        assert!(!stuck.reply(1, Ok(Reply::Done), &[]), "it is cut off");
+        assert!(!stuck.reply(1, Ok(Reply::Done), &[]), "the client is cut off");
         assert!(other.reply(1, Ok(Reply::Done), &[]));
         let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
         assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());
@@ -427,6 +428,6 @@ mod tests {
         }
         assert!(client.is_behind());
         drop(far);
-        assert!(!client.is_behind(), "who has hung up is heard");
+        assert!(!client.is_behind(), "a client that has hung up is not behind");
     }
 }

@@ -17,8 +17,7 @@ impl Manager {
             tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
         client.hang_up();
-        // Slots stay taken until the process is dead (by its pidfd) or has released its lock: a fork may keep the client alive,
-        // or a driver may still copy.
+        // Slots stay taken until the pidfd shows that the process is dead, or until it has released its lock: a driver may still copy.
         if client.is_over() {
             self.remove(id);
         } else {
@@ -27,7 +26,7 @@ impl Manager {
     }
 
     /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd
-    /// does not show that. If no process has the socket any more, no forked child has the client's streams.
+    /// does not show that. If no process has the socket open any more, no forked child keeps the client's streams running.
     pub(crate) fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
         let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));
@@ -36,7 +35,7 @@ impl Manager {
         }
     }
 
-    /// Whether streams of a client may go on after its process has ended, since a forked child still has its GPU.
+    /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.
     fn has_streams(&self, id: ClientId) -> bool {
         let has = |client: &Client| !client.slots.is_empty() && client.is_held_open();
         self.memory.backend().kind() == DeviceKind::Cuda && self.clients.by_id.get(&id).is_some_and(has)
@@ -50,12 +49,12 @@ impl Manager {
         tracing::warn!(
             pid = client.pid,
             program = client.program,
-            "a client's process has ended, and one that was forked from it has its GPU still: its slots stay taken until that ends too"
+            "a client's process has ended, but a process forked from it still has its GPU open: its slots stay taken until that process ends too"
         );
         client.has_ended = true;
     }
 
-    /// Ends a client of which nothing more can arrive.
+    /// Ends a client whose process and streams have ended: its slots are released in the next turns.
     fn client_ended(&mut self, id: ClientId) {
         let Some(mut client) = self.clients.by_id.remove(&id) else { return };
         if let Some(lock) = client.lock {

@@ -1,7 +1,7 @@
 //! Handles announcements and ring requests of other hosts: links, rings, warnings, log lines.
 //!
-//! Each turn of the manager takes a bounded share of the inbox. For a change of another host, the manager looks at the topics of this host that it
-//! concerns. It writes no note and announces nothing, since no client of this host has come or gone.
+//! Each turn of the manager takes a bounded share of the inbox. When another host changes, the manager checks the topics of
+//! this host that the change concerns. It writes no note and announces nothing, since no client of this host has come or gone.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::topics::Topic;
 
 /// Changes of other hosts in one turn.
 const CHANGES_A_TURN: usize = 16;
-/// How long a turn handles changes. A begun one is finished.
+/// How long a turn handles changes. A change that has begun is finished.
 const CHANGES_FOR: Duration = Duration::from_millis(5);
 /// Ring requests answered in one turn: each makes a ring and a pool.
 const RINGS_A_TURN: usize = 4;
@@ -80,7 +80,7 @@ impl Manager {
         self.inbox.has_rings() || self.inbox.announcements().due().is_some_and(|due| due <= now)
     }
 
-    /// Queries again what was refused, and notes the counters.
+    /// Queries refused announcements again, and writes the counters to the runtime directory.
     pub(crate) fn tend_network(&mut self, now: Instant) {
         let scope = self.inbox.announcements().poll_ask(now);
         if let Some(scope) = scope {

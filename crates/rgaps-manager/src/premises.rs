@@ -1,10 +1,13 @@
-//! Where clients find the manager: its runtime directory, which it has locked, and the socket there. Somebody may remove them, as a cleaner of /tmp
-//! does with what is old. The manager watches both and makes them anew at once, and so the files by which a successor knows who lives and has what:
-//! many a cleaner leaves sockets alone. Who removes files takes nobody's lock away; only where the whole
-//! directory is removed can another manager come first, and then this one leaves. So does one without clients, whatever is removed.
+//! Restores the manager's files when another program, such as a cleaner of /tmp, removes them from the runtime directory.
 //!
-//! The watch says where to look, and is not believed: it tells of this manager's own removals too, and may lose what it has to tell. A client
-//! whose lock file is not in its place is hung up, and comes back with the lock of a new file; the others are left alone.
+//! The manager watches the directory, the socket in it, and the files that a successor needs: lock files of clients, notes of topics, the epoch.
+//! Many cleaners leave sockets alone and remove only these files. What is missing the manager creates again at once. It keeps its own lock
+//! meanwhile, since it locks the directory and no file in it. If the whole directory is removed, another manager may create and lock it first;
+//! then this manager exits. A manager without clients exits as soon as any of these files is missing.
+//!
+//! An event of the watch only says which file to check: the watch also reports files that the manager removes itself, and it loses events when its
+//! queue is full. The manager cuts off a client whose lock file is missing. That client connects again and locks a new file. Other clients
+//! notice nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -24,43 +27,44 @@ use crate::manager::Manager;
 use crate::refusals::exhausted;
 use crate::topics::Topics;
 
-/// How often files are looked for where the kernel does not tell of their removal.
+/// How often the manager checks for missing files where it cannot watch them.
 const UNWATCHED_LOOK: Duration = Duration::from_secs(1);
-/// How often in one turn the files are made that somebody removes as often. Clients are served before the next turn.
+/// Attempts in one turn at creating files that another program keeps removing. Clients are served before the next turn.
 const ATTEMPTS: usize = 8;
 
-/// The lock and the socket.
+/// The manager's lock on the runtime directory, its socket, and the watch on both.
 #[derive(Debug)]
 pub(crate) struct Premises {
     lock: ManagerLock,
     listener: Listener,
     group: Option<u32>,
-    /// Whether the epoch was noted.
+    /// Whether the epoch was written.
     has_epoch: bool,
-    /// Readable when something happens to the socket or the directory; `None` where they cannot be watched, and each turn looks.
+    /// Readable when the socket or the directory changes; `None` if they cannot be watched: then the manager checks every `UNWATCHED_LOOK`.
     watch: Option<OwnedFd>,
-    /// When the files were looked for last, where they cannot be watched.
+    /// When the files were last checked without an event of the watch.
     looked_at: Option<Instant>,
 }
 
-/// What was found where the files should be.
+/// What a check of the files found.
 #[derive(Debug)]
 enum Found {
-    /// The directory is this manager's. `is_anew`: it or the socket was gone, and is there again.
+    /// The directory is this manager's. `is_anew`: the directory or the socket was missing, and the manager has created it again.
     Own { is_anew: bool, lacking: Lacking },
-    /// Another manager has the directory.
+    /// Another manager has locked the directory.
     Taken,
-    /// Something is gone that nobody needs.
+    /// A file is missing, and the manager has no clients.
     Unneeded,
 }
 
-/// What is not where it was written.
+/// Files that are missing from the place where they were written.
 #[derive(Debug, Default)]
 struct Lacking {
-    /// Whose lock files.
+    /// Clients whose lock files are missing.
     clients: BTreeSet<ClientId>,
-    /// Whose notes.
+    /// Topics whose notes are missing.
     topics: BTreeSet<TopicId>,
+    /// Whether the epoch's file is missing.
     epoch: bool,
 }
 
@@ -80,7 +84,7 @@ impl Premises {
     /// Listens in a directory that is locked.
     pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
         let listener = listen(dir, group)?;
-        // The first turn begins the watch, and looks.
+        // The first turn starts the watch and checks all files.
         Ok(Self { watch: None, looked_at: None, has_epoch: dir.has_epoch(), lock, listener, group })
     }
 
@@ -92,10 +96,10 @@ impl Premises {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// The lock, for leaving; `None` if the directory is another manager's by now.
+    /// Closes watch and socket and returns the lock for an orderly exit; `None` if another manager has the directory now.
     pub(crate) fn leave(self) -> Option<ManagerLock> {
         let Self { lock, listener, watch, .. } = self;
-        // The kernel takes milliseconds to close a watch; from the socket's end to the lock's there should be none.
+        // The watch is closed first: the kernel needs milliseconds for that, and the lock should be released right after the socket.
         drop(watch);
         drop(listener);
         Some(lock).filter(ManagerLock::is_in_place)
@@ -108,7 +112,7 @@ impl Premises {
             if !was_watched {
                 self.watch = watch(dir);
             }
-            // From here on, and not before, a new watch tells what happens.
+            // A new watch reports only what happens from here on, so all files are checked once.
             match &self.watch {
                 Some(watch) if was_watched => lacking.extend(told_of(watch, files)),
                 watch if watch.is_some() || self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) => {
@@ -140,7 +144,7 @@ impl Premises {
 }
 
 impl Manager {
-    /// Puts right what somebody has done to the runtime directory. False if it is another manager's by now, or if nobody needs this one.
+    /// Restores files that another program has removed. False if this manager must exit: another one has the directory, or this one has no clients.
     #[must_use]
     pub(crate) fn look_at_premises(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
@@ -151,29 +155,29 @@ impl Manager {
             Ok(Found::Own { is_anew: false, lacking }) if lacking.is_empty() => return true,
             Ok(Found::Own { lacking, .. }) => lacking,
             Ok(Found::Taken) => {
-                tracing::error!(dir = %self.dir.path().display(), "somebody has removed this rgapsd's files, and another one serves here now; leaving");
+                tracing::error!(dir = %self.dir.path().display(), "files of this rgapsd were removed, and another rgapsd serves there; exiting");
                 return false;
             }
             Ok(Found::Unneeded) => {
-                tracing::info!("somebody has removed this rgapsd's files, and it has no clients; leaving");
+                tracing::info!("files of this rgapsd were removed, and it has no clients; exiting");
                 return false;
             }
             Err(error) => {
-                tracing::warn!(%error, "somebody has removed this rgapsd's files, and they cannot be made anew yet");
+                tracing::warn!(%error, "files of this rgapsd were removed and cannot be created yet; it tries again");
                 return true;
             }
         };
         log::come_back();
         tracing::warn!(
             dir = %self.dir.path().display(),
-            "somebody has removed this rgapsd's files; they are made anew, and clients connect again (XDG_RUNTIME_DIR is not cleaned)"
+            "files of this rgapsd were removed; it creates them again, and clients connect again (cleaners of /tmp leave XDG_RUNTIME_DIR alone)"
         );
         self.premises.has_epoch = self.dir.epoch(self.epoch).1.is_none();
         if let Err(error) = self.dir.note_config(&self.config) {
-            tracing::warn!(%error, "clients are not told what rgapsd runs with");
+            tracing::warn!(%error, "config.toml cannot be written: clients do not see this rgapsd's configuration");
         }
         for id in lacking.clients {
-            // It comes back with the lock of a new file; what it has stays its own. The dead do not come back: their slots wait for their streams.
+            // The client connects again and locks a new file; it keeps its slots. A dead client is not cut off: its slots wait for its streams.
             if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
                 client.cut_off();
             }
@@ -187,8 +191,9 @@ impl Manager {
         true
     }
 
-    /// A client holds the lock that it was given, and held others before. What earlier connections of it have and what is awaited of it is its own
-    /// by that lock from now on, also to a successor; then it may give up the others. Until that is noted it is refused, and keeps them all.
+    /// A client that held other locks before now holds the lock that it was given. Slots of its earlier connections, and slots that it has still to
+    /// hand back, are recorded under the new lock, in the notes for a successor too. After that the client may give up its other locks. If a note
+    /// cannot be written, the client is refused and keeps all its locks.
     pub(crate) fn know_again(&mut self, id: ClientId) -> Result<(), Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
         let (Some(now), before) = (client.noted(), client.held_before.clone()) else { return Ok(()) };
@@ -198,14 +203,14 @@ impl Manager {
             topics.extend(self.adoption.rename(*lock, now));
         }
         topics.into_iter().for_each(|id| self.note(id));
-        // Of an earlier attempt too.
+        // A note may also be missing since an earlier attempt.
         let is_its =
             |topic: &TopicId| self.adoption.names_here(now.lock, *topic) || self.clients.has_in(now.lock, *topic);
         let unnoted = self.unnoted.iter().find(|(topic, _)| is_its(topic)).map(|(_, why)| why.clone());
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
         if let Some(why) = unnoted.filter(|_| !before.is_empty()) {
             client.is_locked = false;
-            return Err(exhausted(&format!("it cannot be noted by which lock this client is known now: {why}")));
+            return Err(exhausted(&format!("the note that names this client's new lock cannot be written: {why}")));
         }
         client.held_before.clear();
         self.make_way(id, now.lock);
@@ -214,7 +219,7 @@ impl Manager {
     }
 }
 
-/// The files by which a successor knows who lives and has what.
+/// The files that tell a successor which clients live and which slots they have.
 struct Files<'a> {
     dir: &'a RuntimeDir,
     has_epoch: bool,
@@ -225,7 +230,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// What is lacking, of the file of this name.
+    /// What is missing of the file with this name.
     fn lacking_of(&self, name: &str) -> Lacking {
         let mut lacking = Lacking::default();
         match self.dir.meaning(name) {
@@ -240,7 +245,7 @@ impl Files<'_> {
         lacking
     }
 
-    /// All that is lacking. Of a client that is not connected there is nothing to be made anew.
+    /// Every file that is missing. The lock file of a client that is not connected is not missed: only a connected client can lock a new one.
     fn lacking(&self) -> Lacking {
         let clients = self.clients.by_id.iter().filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id);
         let topics = self.topics.values().map(|topic| topic.id).chain(self.adoption.only_noted());
@@ -260,7 +265,7 @@ impl Files<'_> {
         is_heard && client.lock.is_some_and(|lock| !self.dir.has_client_file(lock, client.lock_file))
     }
 
-    /// Whether a note is not there that was written.
+    /// Whether a note was written and is missing now.
     fn lacks_its_note(&self, id: TopicId) -> bool {
         let was_written = match self.topics.get(&id) {
             Some(topic) => topic.noted.is_some(),
@@ -279,7 +284,7 @@ fn listen(dir: &RuntimeDir, group: Option<u32>) -> Result<Listener, DaemonError>
 
 fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
     let watch = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-    // Who removes a file that is open changes the count of its links. A directory that is removed was empty, so the socket has gone first.
+    // Removing an open file changes its link count (ATTRIB). Only an empty directory can be removed, so the socket is removed first.
     let gone = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
     for (path, events) in [(dir.path().to_owned(), gone | WatchFlags::DELETE | WatchFlags::MOVE), (dir.socket(), gone)]
     {
@@ -288,7 +293,7 @@ fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
     Some(watch)
 }
 
-/// Reads all that a watch has to tell: what is lacking of the files that were removed, renamed or replaced.
+/// Reads all events of a watch and returns which of the files that they name are missing.
 fn told_of(watch: &OwnedFd, files: &Files<'_>) -> Lacking {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(watch, &mut buffer);

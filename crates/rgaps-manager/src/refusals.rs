@@ -1,18 +1,18 @@
-//! Refusals for lack of what the system grants this process, with the limit that would have to be raised.
+//! Refusals because a limit of this process is reached (descriptors, memory, file size); the text names the limit to raise.
 
 use rgaps_control::local::Refusal;
 use rgaps_os::inherited;
 
-/// Whether an error is one for lack of descriptors, of whatever made it: EMFILE and ENFILE, as the standard library writes them.
+/// Whether an error of any type says that descriptors ran out: EMFILE and ENFILE, as the standard library writes them.
 pub(crate) fn is_of_descriptors(text: &str) -> bool {
     ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part))
 }
 
-/// Something is used up, here and not at the client's.
+/// The refusal for an error of this process, not of the client. It names the limit of this process that is reached, if one is.
 pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
     let text = error.to_string();
     if !is_of_descriptors(&text) {
-        // EFBIG and ENOMEM, where this process may have less than there is.
+        // EFBIG and ENOMEM: a limit of this process may be lower than what the machine has.
         let (is_long, is_memory) = (text.contains("(os error 27)"), text.contains("(os error 12)"));
         let limits = inherited::limits().into_iter().filter(|limit| match limit.name {
             "RLIMIT_FSIZE" => is_long,
@@ -27,6 +27,6 @@ pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
     }
     let limit = rgaps_os::descriptors::limit();
     Refusal::Exhausted(format!(
-        "rgapsd may have {limit} descriptors open, and has: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
+        "rgapsd may have {limit} descriptors open, and all are: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
     ))
 }

@@ -1,4 +1,4 @@
-//! What clients ask for, and the answers.
+//! Handles the requests of clients, and answers them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ use crate::manager::Manager;
 use crate::refusals::exhausted;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
-/// Of topics in one answer: half of what a message holds.
+/// Bytes of topic summaries in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
 /// Topics in one answer.
 const TOPIC_PAGE_MAX: usize = 256;
@@ -32,7 +32,7 @@ const SUMMARY_LINES_MAX: usize = 24;
 /// Bytes of these lines. There are four kinds, and a message has 64 KiB.
 const SUMMARY_BYTES_MAX: usize = 14 << 10;
 
-/// An answer and what travels beside it.
+/// An answer and the descriptors sent with it.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) descriptors: Vec<OwnedFd>,
@@ -46,14 +46,14 @@ impl Answer {
 
 /// What became of a request.
 pub(crate) enum Outcome {
-    /// It is answered.
+    /// The answer is there.
     Answered(Result<Answer, Refusal>),
-    /// It waits for a predecessor's clients to hand a topic back; what to say if they do not.
+    /// The request waits until a predecessor's clients have handed a topic back; the refusal is the answer if they do not.
     Deferred(Refusal),
 }
 
 impl Manager {
-    /// Does what a client asks.
+    /// Handles one request of a client.
     pub(crate) fn handle(&mut self, client: ClientId, body: &Body, descriptors: Vec<OwnedFd>) -> Outcome {
         let is_known = self.clients.by_id.get(&client).is_some_and(|client| client.is_locked);
         if !is_known && !matches!(body, Body::Hello { .. } | Body::Locked) {
@@ -63,16 +63,16 @@ impl Manager {
             && let Some(pid) = self.adoption.holder(key)
         {
             return Outcome::Deferred(Refusal::Exhausted(format!(
-                "process {pid} has slots in {key} and has not handed them to this rgapsd, which was started after its predecessor's end: is it \
-                 stopped? Continue it or end it"
+                "process {pid} has slots in {key} and has not handed them back to this rgapsd, the successor of the one that gave them: \
+                 if that process is stopped, continue it or end it"
             )));
         }
         if let Body::Pool { topic, slot } = body
             && let Some(pid) = self.adoption.awaited(*topic, (*slot).into())
         {
             return Outcome::Deferred(Refusal::NotFound(format!(
-                "process {pid}, which has published it, has not handed it to this rgapsd, which was started after its predecessor's end: is it \
-                 stopped?"
+                "process {pid} has not handed this pool back to this rgapsd, the successor of the one that made it: if that process is \
+                 stopped, continue it"
             )));
         }
         Outcome::Answered(match body {
@@ -124,7 +124,7 @@ impl Manager {
         let (lock, lock_file) = match own {
             Some(own) => own,
             None => {
-                // Who is known, and whose file was removed, comes in as before.
+                // A client that this manager knows, and whose lock file was removed, needs no spare descriptor: it is not a new one.
                 let is_known = |lock: &LockId| self.adoption.names(*lock) || self.clients.has_lock(pid, *lock);
                 if !held.iter().take(HELD_LOCKS_MAX).any(is_known) {
                     self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
@@ -155,7 +155,7 @@ impl Manager {
         Ok(Answer { reply: welcome, descriptors: files })
     }
 
-    /// A client has one connection: earlier ones of it make way, but for those whose slots it has still to hand over.
+    /// A client has one connection: removes its earlier ones, except those that still have slots.
     pub(crate) fn make_way(&mut self, id: ClientId, lock: LockId) {
         let is_earlier = |other: &Client| other.lock == Some(lock) && other.slots.is_empty();
         let earlier = self.clients.by_id.iter().filter(|(other, client)| **other != id && is_earlier(client));
@@ -170,7 +170,10 @@ impl Manager {
         let noted = NotedClient { lock, pid: client.pid, file: client.lock_file };
         let holder = self.locks.holder(&self.dir, noted).map_err(|error| exhausted(&error))?;
         if holder != Holder::Process(client.pid) {
-            return Err(Refusal::Invalid(format!("process {} does not hold its lock: {holder:?}", client.pid)));
+            return Err(Refusal::Invalid(format!(
+                "process {} does not hold the lock that the welcome brought: {holder:?}",
+                client.pid
+            )));
         }
         client.is_locked = true;
         self.know_again(id)?;
@@ -339,12 +342,12 @@ impl Manager {
             return Err(Refusal::NotFound(format!("nobody on this host publishes or subscribes to {key}")));
         };
         let reply = Reply::Observed { topic: topic.id, type_name: topic.type_name.clone() };
-        // For looking only.
+        // An observer may only read.
         let segment = topic.segment.read_only().map_err(|error| exhausted(&error))?;
         Ok(Answer { reply, descriptors: vec![segment] })
     }
 
-    /// The topic of a key, made if it is not there ("first arrival", paper §3.2).
+    /// The topic of a key; created if it does not exist ("first arrival", paper §3.2).
     fn topic(&mut self, key: &TopicKey, type_name: &str) -> Result<&mut Topic, Refusal> {
         check_type(type_name).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let id = match self.topics.id_of(key) {
@@ -368,22 +371,24 @@ impl Manager {
         Ok(topic)
     }
 
-    /// A new member: what keeps it apart from others was said to those who were here before, and is said to it.
+    /// Adds a publisher or subscriber to a topic, writes the note, and warns the client of QoS mismatches that earlier clients were warned of.
     fn join(&mut self, client: ClientId, id: TopicId, slot: EndpointSlot, own: &Endpoint) -> Result<(), Refusal> {
         let told = self.topics.get(&id).map(|topic| topic.reported.clone()).unwrap_or_default();
         let occupied = Occupied { topic: id, slot };
         self.clients.occupy(client, occupied);
         self.topic_changed(id);
-        // A successor gives away what nobody is noted to have.
+        // A successor frees every slot that is in no note, so a slot that cannot be noted is not given.
         if let Some(why) = self.unnoted.get(&id).cloned() {
             self.clients.release(client, &occupied);
             self.release_slot(occupied);
-            return Err(exhausted(&format!("it cannot be noted who has which slot: {why}")));
+            return Err(exhausted(&format!(
+                "the note of this topic's slots cannot be written, so no slot is given: {why}"
+            )));
         }
         let Some(topic) = self.topics.get(&id) else { return Err(no_topic()) };
         let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
         let Some(client) = self.clients.by_id.get_mut(&client) else { return Err(gone()) };
-        // As many as a client reads, whatever others announce.
+        // Bounded, since other hosts decide how many there are.
         known.into_iter().take(SUMMARY_LINES_MAX).for_each(|text| client.notify(Notice::Warning { topic: id, text }));
         Ok(())
     }
@@ -394,7 +399,7 @@ impl Manager {
         }
     }
 
-    /// What keeps publishers or subscribers of this host apart from others of the topic, here and on other hosts, in words.
+    /// Why publishers or subscribers of this host (`own`) do not match others of the topic, here and on other hosts: one text for each mismatch.
     pub(crate) fn mismatches(&self, topic: &Topic, own: &Endpoint) -> impl Iterator<Item = String> {
         let here = match own.role {
             Role::Publisher => topic.subscriber_endpoint().map(|subscribers| own.mismatches(&subscribers)),
@@ -405,7 +410,7 @@ impl Manager {
         self.inbox.announcements().directory().mismatches(own).into_iter().chain(here)
     }
 
-    /// No slot is free; some may be kept for the streams of processes that have ended.
+    /// The refusal when no slot is free. It counts the slots that are kept for streams of processes that have ended.
     fn full(&self, full: &Full, topic: TopicId, role: Role) -> Refusal {
         let ended = self.clients.of_topic(topic).filter(|client| client.has_ended);
         let kept =
@@ -414,8 +419,8 @@ impl Manager {
         Refusal::Exhausted(match kept.count() {
             0 => format!("{name}: {full}"),
             kept => format!(
-                "{name}: {full}; {kept} of them were of processes that have ended, and stay taken while processes that were forked from those have \
-                 their GPU: end these"
+                "{name}: {full}; {kept} of them belong to processes that have ended, and stay taken while processes forked from those keep \
+                 the GPU open: end the forked processes"
             ),
         })
     }
@@ -423,7 +428,7 @@ impl Manager {
     fn check_occupied(&self, client: ClientId, occupied: Occupied) -> Result<(), Refusal> {
         match self.clients.occupant(client, &occupied) {
             Some(_) => Ok(()),
-            None => Err(Refusal::NotFound(format!("{} of that topic is not yours", occupied.slot))),
+            None => Err(Refusal::NotFound(format!("this client does not have {} of that topic", occupied.slot))),
         }
     }
 
@@ -431,7 +436,7 @@ impl Manager {
         self.clients.by_id.get(&client).map_or(0, |client| client.pid)
     }
 
-    /// As many of the topics behind `after` as a message holds. What it costs follows from the answer, not from how many topics there are.
+    /// As many of the topics after `after` as a message holds. The cost depends on the length of the answer, not on the number of topics.
     fn topic_page(&self, after: Option<&TopicKey>) -> Reply {
         let own = self.topics.after(after).take(TOPIC_PAGE_MAX).map(|topic| (topic.key.clone(), None));
         let announcements = self.inbox.announcements();
@@ -441,7 +446,7 @@ impl Manager {
         drop(announcements);
         keys.extend(own);
         let (mut bytes, mut topics, known) = (0, Vec::new(), keys.len());
-        // The first of both lists together, since either may go on behind its end.
+        // Only the first TOPIC_PAGE_MAX of both lists together: beyond these, either list may be incomplete.
         for (key, of_others) in keys.into_iter().take(TOPIC_PAGE_MAX) {
             let topic = self.topics.id_of(&key).and_then(|id| self.topics.get(&id));
             let summary = match (topic, of_others) {
@@ -499,7 +504,7 @@ impl Manager {
         }
     }
 
-    /// Sends an answer; a client that does not take it is cut off, and does not keep a slot that it does not know of.
+    /// Sends an answer. If it cannot be sent, releases the slot that it would have given, since the client does not know of it.
     pub(crate) fn answer(&mut self, id: ClientId, request: u64, outcome: Result<Answer, Refusal>) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         let (reply, descriptors) = match outcome {
@@ -521,7 +526,7 @@ impl Manager {
     }
 }
 
-/// One version of everything on a host, and both named where there are two.
+/// Client and manager of a host must have the same versions; the refusal names both.
 fn check_versions(protocol: u32, layout: u32) -> Result<(), Refusal> {
     match (protocol, layout) {
         (PROTOCOL_VERSION, LAYOUT_VERSION) => Ok(()),
@@ -535,7 +540,7 @@ fn bare_endpoint(topic: &Topic, role: Role) -> Endpoint {
     Endpoint { key, role, type_name, offers: Vec::new(), requests: Vec::new() }
 }
 
-/// Entries of the message table that a publisher gets for itself: what it publishes, and what it keeps for late joiners beside.
+/// Entries of the message table for one publisher: `message_count`, and the messages that it keeps for late joiners.
 pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
     let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
     message_count.saturating_add(kept)
@@ -553,7 +558,7 @@ fn no_topic() -> Refusal {
     Refusal::NotFound("there is no such topic; it has ended".to_owned())
 }
 
-/// What people can still read, and how much there is beside it.
+/// The first lines, as many as a summary may have, and a line with the number of the others.
 fn shortened(mut lines: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let mut fits = |line: &String| {

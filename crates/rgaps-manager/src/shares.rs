@@ -6,9 +6,9 @@ use rgaps_control::local::Refusal;
 use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
-/// A process with fewer publishers and subscribers, or connections, than this part of the spare descriptors has few.
+/// A process has few publishers and subscribers, or few connections, if it has fewer of them than the spare descriptors divided by this.
 const FEW_OF_SPARE: u64 = 4;
-/// Of a socket, a process and a lock.
+/// Descriptors that the manager has open for one connection: the socket, the client's pidfd, its lock file.
 const DESCRIPTORS_OF_CONNECTION: u64 = 3;
 
 impl Manager {
@@ -28,8 +28,8 @@ impl Manager {
         self.check_spare(has, rgaps_os::descriptors::in_use(self.wake.as_ref()) >= others)
     }
 
-    /// The same of processes that have few connections. A process with many has half of the other descriptors at most for these: what is in use is
-    /// known by the lowest descriptor that is free, and so too low while others come and go.
+    /// Reserves the last descriptors of this process for clients with few connections. All connections of one client process together may use half
+    /// of the other descriptors: `in_use` is the lowest free descriptor, which counts too few after a lower one was closed.
     pub(crate) fn check_connections(&self, client: ClientId) -> Result<(), Refusal> {
         let (_, others) = self.spare_and_others();
         let has = self.of_process(client, |client| usize::from(client.pidfd.is_some()));
@@ -37,20 +37,20 @@ impl Manager {
         self.check_spare(has, is_full || has * DESCRIPTORS_OF_CONNECTION >= others / 2)
     }
 
-    /// Of the descriptors that this process may have, those that are kept, and the others.
+    /// How many descriptors of this process's limit are spare, and how many are not.
     fn spare_and_others(&self) -> (u64, u64) {
         let limit = rgaps_os::descriptors::limit();
         let spare = limit / 100 * self.budgets.limits.of(Budget::SpareDescriptors);
         (spare, limit - spare)
     }
 
-    /// What the clients of a client's process have together.
+    /// The sum of `has` over all clients of the process of a client: each of its nodes is a client.
     fn of_process(&self, client: ClientId, has: impl Fn(&Client) -> usize) -> u64 {
         let pid = self.pid_of(client);
         self.clients.by_id.values().filter(|client| client.pid == pid).map(has).sum::<usize>() as u64
     }
 
-    /// Refuses a process that has many of what it asks for, if there are too few descriptors for it.
+    /// Refuses a process that has many of these already, if only spare descriptors are left.
     fn check_spare(&self, has: u64, is_full: bool) -> Result<(), Refusal> {
         let (spare, others) = self.spare_and_others();
         if spare == 0 || !is_full || has < spare / FEW_OF_SPARE {

@@ -1,4 +1,4 @@
-//! After a manager's death: its successor takes segments, pools and slots back from those who have them, as `adoption` decides.
+//! Takes segments, pools and slots back from the clients of a manager that died, as `adoption` decides.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,32 +19,32 @@ use crate::refusals::exhausted;
 use crate::requests::Answer;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
-/// Clients that are not stopped have handed everything back by then, in most cases.
+/// By then most clients that are not stopped have handed everything back.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
 
-/// Decisions before clients have their turn again.
+/// Decisions carried out in one turn, before clients are served again.
 const DECISIONS_A_TURN: usize = 64;
 
-/// What a hand-back has changed: work follows from that alone, however much else is handed back and however often.
+/// Whether handing back a topic or slot changed anything. Only a change causes work, so a client may hand the same slots back any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
-    /// The topic or the slot was not this client's here until now.
+    /// The topic is new here, or the slot is new on this connection.
     Anew,
-    /// It was.
+    /// Nothing changed.
     AsBefore,
 }
 
 /// Why a slot is not taken back.
 #[derive(Clone, Debug)]
 enum NotTaken {
-    /// It is not this client's, or what came with it is not as it should be.
+    /// The slot is not this client's, or its segment, pool or words are not valid.
     Refused(String),
     /// This manager lacks descriptors or memory for it: the client is to try again, fewer at once.
     Lacking(String),
 }
 
 impl NotTaken {
-    /// By what the kernel said: EMFILE, ENFILE and ENOMEM, as the standard library writes them.
+    /// Classifies an error of a system call: EMFILE, ENFILE and ENOMEM, as the standard library writes them, are `Lacking`.
     fn of_call(error: impl std::fmt::Display) -> Self {
         let text = error.to_string();
         let is_lack = ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part));
@@ -64,7 +64,7 @@ impl From<&str> for NotTaken {
 }
 
 impl Manager {
-    /// A client hands slots back; each is taken or refused by itself.
+    /// Takes or refuses each slot that a client hands back, independently of the others.
     pub(crate) fn hand_back(
         &mut self,
         client: ClientId,
@@ -75,7 +75,7 @@ impl Manager {
         if slots > HANDED_SLOTS_MAX {
             return Err(Refusal::Invalid(format!("{slots} slots at once; {HANDED_SLOTS_MAX} are allowed")));
         }
-        // So there are no more topics than slots.
+        // A topic without slots is refused, so the limit on slots bounds the topics too.
         if let Some(topic) = topics.iter().find(|topic| topic.slots.is_empty()) {
             return Err(Refusal::Invalid(format!("{} is handed back without slots", topic.key)));
         }
@@ -108,29 +108,29 @@ impl Manager {
         }
         for (id, subscribers) in changed {
             self.topic_changed(id);
-            // Their words may be new to publishers that came before they were handed back.
+            // A publisher that joined before this hand-back may not know the subscriber's words yet.
             subscribers.into_iter().for_each(|slot| self.spread_subscriber(id, slot));
         }
-        // It hands them back again, fewer at once or later: none is to lose its slot for that.
+        // The client hands these slots back again, fewer at once or later; it loses none of them.
         match lacking {
             Some(why) => Err(exhausted(&why)),
             None => Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() }),
         }
     }
 
-    /// A client has nothing that it has not handed back.
+    /// A client says that it has handed everything back.
     pub(crate) fn handed_all_back(&mut self, client: ClientId) -> Result<Answer, Refusal> {
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
-            // What it had with this manager when it was cut off, and has given up since.
+            // Slots of its earlier connections to this manager that it has detached from since.
             self.departing.extend(self.clients.take_slots_of_earlier(client, lock));
             self.decide();
         }
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
     }
 
-    /// A client that is stopped hands nothing back, and publishers that do not know the words of its subscribers keep every message for them. The
-    /// words are read where the client has them open, as far as the kernel lets this user look.
+    /// Finds the words of stopped clients' subscribers. A stopped client hands nothing back, and a publisher that does not know a subscriber's words
+    /// keeps every message for it. So the manager opens the file with these words through `/proc/PID/fd` of the client, if the kernel permits that.
     fn find_words_of_the_stopped(&mut self) {
         if self.adoption.is_over() {
             return self.words_looked_for.clear();
@@ -150,7 +150,7 @@ impl Manager {
                 lacking.map(|slot| (topic.id, slot)).collect::<Vec<_>>()
             };
             let mut lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
-            // What a stopped process has open stays the same, and may be much.
+            // A stopped process opens nothing new, so each of its subscribers is looked for once: reading /proc/PID/fd may take long.
             lacking.retain(|slot| !self.words_looked_for.contains(slot));
             if lacking.is_empty() {
                 continue;
@@ -171,7 +171,7 @@ impl Manager {
         }
     }
 
-    /// Asks the kernel which of those live of whom something is awaited, and does what follows.
+    /// Asks the kernel which of the clients with awaited slots live, and releases the slots of the dead ones.
     pub(crate) fn look_for_the_dead(&mut self) {
         let awaited = self.adoption.awaited_clients();
         let living = self.locks.living(&self.dir, awaited.iter().copied());
@@ -180,13 +180,13 @@ impl Manager {
         self.find_words_of_the_stopped();
     }
 
-    /// A client has ended.
+    /// A client has ended: nothing is awaited from it any more.
     pub(crate) fn forget_awaited(&mut self, lock: LockId) {
         self.adoption.handle_death(lock);
         self.forget_lock_unless_used(lock);
     }
 
-    /// Does what was decided, or a share of it: a client may have had thousands of slots.
+    /// Carries out decisions, `DECISIONS_A_TURN` at most: a client may have had thousands of slots.
     pub(crate) fn decide(&mut self) {
         for _ in 0..DECISIONS_A_TURN {
             let Some(decision) = self.adoption.poll_decision() else { return };
@@ -217,7 +217,7 @@ impl Manager {
         let memory = self.memory.clone();
         let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".into()) };
         if occupant.is_none() && !is_awaited || !is_a_clients(topic, occupied.slot) {
-            let why = format!("{} is not this client's: it was given up, or is another's", occupied.slot);
+            let why = format!("{} is not this client's: this client gave it up, or another one has it", occupied.slot);
             return Err(NotTaken::Refused(why));
         }
         if occupant == Some(client) {
@@ -229,7 +229,7 @@ impl Manager {
                 return Ok(Taken::AsBefore);
             }
             Handed::Kept { .. } => {}
-            // The same manager: the client was cut off, and what it had is here.
+            // An earlier connection of this client has the slot: it was cut off, and the manager still has pool and words.
             _ if occupant.is_some() => {}
             Handed::Publisher { slot, qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
@@ -244,8 +244,9 @@ impl Manager {
                 let own = descriptors.next().ok_or("its own words did not come")?;
                 let client = self.clients.by_id.get_mut(&client).ok_or("it has gone")?;
                 let file = client.files.adopt(own).map_err(NotTaken::of_call)?;
-                // What is no file of this user's nobody could be told of.
-                let passed_on = |error| NotTaken::of_call(format!("its own words cannot be passed on: {error}"));
+                // A file that is not this user's cannot be passed on to publishers, so it is refused here.
+                let passed_on =
+                    |error| NotTaken::of_call(format!("its own words cannot be passed on to publishers: {error}"));
                 file.reading().map_err(passed_on)?;
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
@@ -268,16 +269,16 @@ impl Manager {
         if let Some(topic) = self.topics.get(&handed.topic) {
             return match topic.key == handed.key && topic.type_name == handed.type_name {
                 true => Ok(Taken::AsBefore),
-                false => Err("the topic has another name or type here".into()),
+                false => Err("this rgapsd has the topic under another name or type".into()),
             };
         }
         if self.topics.id_of(&handed.key).is_some() {
-            return Err(NotTaken::Refused(format!("{} has been made anew", handed.key)));
+            return Err(NotTaken::Refused(format!("{} was created again meanwhile, with a new segment", handed.key)));
         }
         check_type(&handed.type_name).map_err(|error| NotTaken::Refused(error.to_string()))?;
         let lock = self.clients.lock_of(client);
         let Some(noted) = lock.and_then(|lock| self.adoption.segment_of(lock, handed)) else {
-            return Err("it is not noted that this client has such a slot in a topic of this name and type".into());
+            return Err("no note gives this client one of these slots in a topic of this name and type".into());
         };
         let segment = Segment::take_over(segment, handed.topic.0, noted).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
@@ -291,7 +292,7 @@ impl Manager {
     }
 }
 
-/// The slot, if it is a subscriber's that has words.
+/// The slot, if it is a subscriber's and comes with its words.
 fn as_subscriber(handed: &Handed) -> Option<SubscriberSlot> {
     match handed {
         Handed::Subscriber { slot, .. } => Some(*slot),
@@ -299,7 +300,7 @@ fn as_subscriber(handed: &Handed) -> Option<SubscriberSlot> {
     }
 }
 
-/// Whether a slot is occupied by a client: the slot of an arrival or a sender is this manager's, and nobody's to hand back.
+/// Whether a client occupies a slot. Arrivals and senders occupy slots of this manager, which no client can hand back.
 fn is_a_clients(topic: &Topic, slot: EndpointSlot) -> bool {
     let is_occupied = match slot {
         EndpointSlot::Publisher(slot) => topic.slot_table.active_publishers().any(|active| active == slot),

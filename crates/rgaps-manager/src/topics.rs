@@ -47,15 +47,15 @@ pub(crate) struct Topic {
     pub(crate) subscribers: HashMap<SubscriberSlot, LocalSubscriber>,
     /// Senders, by subscribing host.
     pub(crate) outbound: HashMap<HostId, Outbound>,
-    /// Subscribing hosts without a sender, with the reason for people.
+    /// Subscribing hosts without a sender, each with the reason that users are shown.
     pub(crate) without_sender: BTreeMap<HostId, String>,
     /// Arrivals, by publishing host.
     pub(crate) inbound: HashMap<HostId, Inbound>,
-    /// What has arrived from hosts whose port is gone.
+    /// Which messages have arrived, for hosts whose arrival has ended.
     pub(crate) departed: HashMap<HostId, Received>,
-    /// What is announced to other hosts.
+    /// The endpoints announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
-    /// The note for a successor.
+    /// The note for a successor, as it was written last; `None` if it could not be written or has been removed.
     pub(crate) noted: Option<TopicNote>,
     /// Mismatches that were reported already.
     pub(crate) reported: BTreeSet<String>,
@@ -116,7 +116,7 @@ impl Topic {
         Ok(Self::of_segment(key, type_name, id, Arc::new(segment)))
     }
 
-    /// A topic whose segment a predecessor made.
+    /// A topic with a segment: a new one, or one that a predecessor made.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
         let slot_table = SlotTable::new(segment.clone());
         Self {
@@ -169,7 +169,7 @@ impl Topic {
         }
     }
 
-    /// Whether it has no publisher and no subscriber of this host any more, and nothing is left to release.
+    /// Whether it has no publisher, no subscriber, no link and no draining slot any more.
     pub(crate) fn is_over(&self) -> bool {
         self.publishers.is_empty()
             && self.subscribers.is_empty()

@@ -61,7 +61,7 @@ fn programs_of_one_directory_meet_after_a_tmp_cleaner_removed_its_files() {
         }
         is_connected(&publisher, &new.subscriber("a").unwrap());
         // A repeated warning is logged later.
-        assert!(round > 0 || log().contains("made anew"), "{}", log());
+        assert!(round > 0 || log().contains("creates them again"), "{}", log());
     }
     assert_eq!(dir.users().unwrap().len(), 1, "one rgapsd");
 }
