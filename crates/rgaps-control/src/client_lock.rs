@@ -1,15 +1,14 @@
-//! Which clients live: each holds the lock of a file of its own in the runtime directory (`client-<id>`) from its hello to its end.
+//! Which clients live: from its hello to its end, each client locks its own file in the runtime directory, `client-<id>`.
 //!
-//! The manager makes the file, since members of `socket_group` may not write into the directory, and sends a descriptor of it with its
-//! welcome, for reading: a member who could write there would fill the disk at the cost of the manager's user. The client locks it. It never
-//! opens the file itself, and nobody locks another's: a process loses such a lock when it closes any descriptor of the file
-//! (`rgaps_os::process_lock`, L1). A manager that finds a predecessor's notes asks the kernel who of their clients still holds a lock, as
-//! often as it likes.
+//! The manager creates the file, since members of `socket_group` may not write into the directory. It sends a read-only descriptor with its
+//! welcome: a member with write access could fill the disk at the expense of the manager's user. The client locks that descriptor and never opens
+//! the file itself: a process loses the lock when it closes any descriptor of the file (`rgaps_os::process_lock`, L1). A manager that finds a
+//! predecessor's notes asks the kernel, any number of times, which of the noted clients still hold their locks.
 //!
-//! Invariants  K1 a lock is that of the file with the device and inode that are noted, whatever its name is by now, and whatever has its name.
-//!             K2 nothing is opened for reading but a regular file of this user's with that identity: a process may have anything open, and
-//!             the open of a pipe can wait for ever.
-//!             K3 a process is looked into once for each lock: the file that was found stays open here.
+//! Invariants  K1 a lock belongs to the file with the noted device and inode, even if that file is renamed or another one has its name.
+//!             K2 only a regular file of this user with that identity is opened for reading: a process may have a pipe open, and opening a pipe
+//!             can block for ever.
+//!             K3 the descriptors of a process are searched once for each lock: the file that was found stays open here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -22,15 +21,15 @@ use serde::{Deserialize, Serialize};
 use crate::names::LockId;
 use crate::runtime::{RuntimeDir, RuntimeError, create_for_reading};
 
-/// Of the files' names.
+/// The start of the names of lock files.
 pub(crate) const PREFIX: &str = "client-";
 
-/// Which file it is, whatever its name is.
+/// Identifies a file, whatever its name is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileId {
-    /// Of its file system.
+    /// The device of its file system.
     pub device: u64,
-    /// Its number there.
+    /// Its inode number on that device.
     pub inode: u64,
 }
 
@@ -40,12 +39,12 @@ impl From<(u64, u64)> for FileId {
     }
 }
 
-/// A client as notes have it.
+/// A client as a note names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotedClient {
-    /// What it holds as long as it lives.
+    /// The lock that it holds while it lives.
     pub lock: LockId,
-    /// Its process, which is asked for the lock's file where that is not at its place.
+    /// Its process. If the lock's file is not at its path, it is searched among the open files of this process.
     pub pid: u32,
     /// The lock's file.
     pub file: FileId,
@@ -60,7 +59,7 @@ impl RuntimeDir {
         file.map(|file| (lock, file)).map_err(|source| RuntimeError::Io { path, source })
     }
 
-    /// Whether the file of a client's lock is where it was made.
+    /// Whether the lock file of a client is still at its path.
     pub fn has_client_file(&self, lock: LockId, file: FileId) -> bool {
         match Found::at(&self.client_path(lock), Links::Refuse) {
             Ok(found) => FileId::from(found.identity()) == file,
@@ -68,7 +67,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Removes what dead clients left, and processes that were forked from them.
+    /// Removes the lock files that no client and no process forked from a client holds.
     pub fn forget_dead_clients(&self) {
         let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let locks = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
@@ -93,22 +92,22 @@ impl RuntimeDir {
 pub enum Lifetime {
     /// Until its process has ended.
     OfProcess,
-    /// Until each process that was forked from it has ended too: these keep its GPU open, and its streams may go on writing.
+    /// Until its process and every process forked from it have ended: a fork keeps the GPU open, so the client's streams may go on writing.
     WithForks,
 }
 
-/// The files of clients' locks, open: who holds one is asked of the file itself, however it is named by now.
+/// The open lock files of clients. The kernel is asked through the open file, so it does not matter whether the file was renamed or removed.
 #[derive(Debug)]
 pub struct ClientLocks {
     lifetime: Lifetime,
     open: BTreeMap<LockId, (FileId, File)>,
-    /// How often a process was looked into.
+    /// How often the descriptors of a process were searched.
     #[cfg(test)]
     looks: usize,
 }
 
 impl ClientLocks {
-    /// Of a manager whose clients live that long.
+    /// No files yet; `lifetime` says until when a client counts as living.
     pub fn new(lifetime: Lifetime) -> Self {
         Self {
             lifetime,
@@ -118,14 +117,15 @@ impl ClientLocks {
         }
     }
 
-    /// Keeps the file of a lock that was made for a client.
+    /// Keeps the file of a new lock open.
     pub fn keep(&mut self, lock: LockId, file: File) -> io::Result<FileId> {
         let found = FileId::from(rgaps_os::memfd::identity(&file)?);
         self.open.insert(lock, (found, file));
         Ok(found)
     }
 
-    /// The lock that a client says it holds: its file, if it is where it was made and that process has it. An error says nothing of the client.
+    /// Checks a lock that a client claims to hold: returns the lock's file if it is at its path and process `pid` holds the lock. After an error,
+    /// nothing is known of the client.
     pub fn recognize(&mut self, dir: &RuntimeDir, lock: LockId, pid: u32) -> io::Result<Option<FileId>> {
         let (file, found) = match open_lock_file(&dir.client_path(lock), Links::Refuse) {
             Err(error) if is_no_lock_file(&error) => return Ok(None),
@@ -138,18 +138,19 @@ impl ClientLocks {
         Ok(Some(found))
     }
 
-    /// Who holds a client's lock. An error says nothing of the client: ask again.
+    /// Which process holds a client's lock. After an error, nothing is known of the client: try again.
     pub fn holder(&mut self, dir: &RuntimeDir, client: NotedClient) -> io::Result<Holder> {
         self.find(dir, [client]).remove(&client).unwrap_or(Ok(()))?;
         self.file(client).map_or(Ok(Holder::Nobody), holder)
     }
 
-    /// Whether a client lives, or nobody can tell. Its process may go on without it, as another program or after the end of its node.
+    /// Whether a client lives. True if the kernel's answer fails. False if its process goes on without it: as another program, or after its node
+    /// was dropped.
     pub fn lives(&mut self, dir: &RuntimeDir, client: NotedClient) -> bool {
         !self.living(dir, [client]).is_empty()
     }
 
-    /// Which of these clients live, or nobody can tell.
+    /// Which of these clients live, as `lives` says of each.
     pub fn living(
         &mut self,
         dir: &RuntimeDir,
@@ -163,13 +164,13 @@ impl ClientLocks {
         found.filter_map(lives).collect()
     }
 
-    /// A client is gone: nobody asks for its lock any more.
+    /// Closes and removes the lock file of a client that has ended.
     pub fn forget(&mut self, dir: &RuntimeDir, lock: LockId) {
         self.open.remove(&lock);
         dir.remove_client_file(lock);
     }
 
-    /// Opens what there is of these clients' files. An error says nothing of the client.
+    /// Opens the lock files of these clients that still exist. After an error, nothing is known of that client.
     fn find(
         &mut self,
         dir: &RuntimeDir,
@@ -190,7 +191,7 @@ impl ClientLocks {
                 self.looks += 1;
             }
             match files_of_process(pid, clients.iter().map(|client| client.file).collect()) {
-                // A client that lives has its file open.
+                // A living client has its file open, so a file that was not found belongs to a dead client.
                 Ok(mut files) => answers.extend(clients.into_iter().map(|client| {
                     let file = files.remove(&client.file);
                     self.open.extend(file.map(|file| (client.lock, (client.file, file))));
@@ -202,7 +203,7 @@ impl ClientLocks {
         answers
     }
 
-    /// Whether the file of a client's lock is open here, or is now, since it is where it was made.
+    /// Opens the lock file of a client if it is at its path. True if the file is open here.
     fn open_at_its_place(&mut self, dir: &RuntimeDir, client: NotedClient) -> io::Result<bool> {
         if self.open.get(&client.lock).is_some_and(|(file, _)| *file == client.file) {
             return Ok(true);
@@ -230,7 +231,7 @@ fn holder(file: &File) -> io::Result<Holder> {
 fn lives(file: &File, lifetime: Lifetime) -> io::Result<bool> {
     let is_held = match holder(file)? {
         Holder::Nobody => false,
-        // Another process may share its descriptors (clone(2), CLONE_FILES), and has the lock with them.
+        // A process that shares the dead one's table of descriptors (clone(2), CLONE_FILES) keeps the lock held.
         Holder::Process(pid) => !pidfd::is_dead(pid)?,
         Holder::OutOfSight => true,
     };
@@ -241,12 +242,12 @@ fn again(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
-/// Whether there is no such file, or something that cannot be the file of a lock.
+/// Whether an error says that no lock file is at the path.
 fn is_no_lock_file(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput)
 }
 
-/// Opens a file of this user's for asking after its lock; InvalidInput if it is something else, which is not opened.
+/// Opens a lock file to ask the kernel for its holder. Anything but a regular file of this user is InvalidInput and is not opened.
 fn open_lock_file(path: &Path, links: Links) -> io::Result<(File, FileId)> {
     let found = Found::at(path, links)?;
     if !found.is_own_file() {
@@ -255,8 +256,8 @@ fn open_lock_file(path: &Path, links: Links) -> io::Result<(File, FileId)> {
     Ok((found.open()?, found.identity().into()))
 }
 
-/// Which of these files a process has open (proc_pid_fd(5)), whatever their names are. None of them if the process has ended; an error if
-/// that cannot be seen.
+/// Finds these files among the open files of a process (proc_pid_fd(5)), whatever their names are. Finds none if the process has ended. An error if
+/// the kernel does not show its open files.
 fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, File>> {
     let mut files = BTreeMap::new();
     if pidfd::is_dead(pid)? {
@@ -269,12 +270,12 @@ fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeM
         if wanted.is_empty() {
             break;
         }
-        // Descriptors come and go meanwhile, and so may the process.
+        // The process may close descriptors or end meanwhile: such a path is skipped.
         if !is_one(&wanted, &path) {
             continue;
         }
         match open_lock_file(&path, Links::Follow) {
-            // Another file by now, or nothing.
+            // The path leads to another file now, or to none.
             Ok((_, found)) if !wanted.contains(&found) => {}
             Err(error) if is_no_lock_file(&error) => {}
             Ok((file, found)) => {
@@ -324,7 +325,7 @@ mod tests {
         assert!(dir.has_client_file(lock, client.file));
         dir.forget_dead_clients();
         assert!(!dir.has_client_file(lock, client.file));
-        // The one that is open is asked, and nobody has locked it.
+        // The file is removed, but this process has it open. No process has locked it.
         assert!(!ClientLocks::new(Lifetime::OfProcess).lives(&dir, client));
         assert!(files_of_process(pid, BTreeSet::from([client.file])).unwrap().contains_key(&client.file));
         let other = FileId { inode: client.file.inode + 1_000_000, ..client.file };

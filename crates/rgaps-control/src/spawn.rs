@@ -35,7 +35,7 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a manager that has the directory may neither listen nor leave before the client tries another start.
 const TAKEN_INTERVAL: Duration = Duration::from_millis(200);
-/// How long other clients leave the start to the client that has begun it, which may be stopped. A lock of their own excludes further managers.
+/// How long other clients wait for the client that has begun to start a manager, which may be stopped. The manager's own lock excludes a second one.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Variables that a manager inherits from the client that starts it.
 const KEPT: [&str; 8] =
@@ -51,7 +51,7 @@ pub enum SpawnError {
     /// The runtime directory cannot be used.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The socket is there but does not answer as it should.
+    /// A manager's socket exists, but connecting to it failed.
     #[error(transparent)]
     Local(#[from] LocalError),
     /// The configuration is invalid. Checked before the start, since a manager would report it in its log only.
@@ -144,7 +144,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
     let nobody = || dir.whereabouts().nobody();
-    // Another process may have recreated the directory meanwhile: check it again.
+    // Another process may have created the directory again meanwhile: check it.
     let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
@@ -171,7 +171,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
                 std::thread::sleep(LOOK_INTERVAL);
                 continue;
             }
-            // No room for the lock file. A lock of their own still excludes further managers.
+            // The disk has no room for the lock file. The manager's own lock still excludes a second one.
             Err(error) if error.is_lack_of_room() => Turn::Unlocked,
             Err(error) => return Err(error.into()),
             Ok(None) => Turn::Others,
@@ -203,7 +203,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
             Heard::Said(StartOutcome::Listens) | Heard::TooLate => {}
         }
     }
-    // It may have begun to listen just now.
+    // A manager may have begun to listen just now.
     let found = Connection::connect(&dir.socket())?;
     let seconds = START_TIMEOUT.as_secs();
     let silent = || SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() };
@@ -231,7 +231,7 @@ pub fn find_program() -> Option<PathBuf> {
     if let Some(path) = variable("RGAPSD") {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }
-    // The kernel does not tell a process whose main thread has ended.
+    // Unknown in a process whose main thread has ended.
     let own = std::env::current_exe().ok();
     let beside = own.iter().flat_map(|own| own.ancestors().skip(1).take(2)).map(|folder| folder.join("rgapsd"));
     let library = own_library().into_iter().flat_map(|library| {

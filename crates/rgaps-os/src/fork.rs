@@ -1,9 +1,10 @@
-//! Tells a forked child from the process that created an object, at the cost of two loads.
+//! Tells, by two loads, whether this process created an object or was forked after that.
 //!
-//! Each process has a number. It is in a private page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14): a child finds 0 there, and
-//! takes the next number. A process id does not tell the two apart: in PID namespaces of their own, parent and child may have the same.
+//! Each process has a number in a private page that the kernel wipes in a forked child (`MADV_WIPEONFORK`, Linux 4.14). A child finds 0 there, and
+//! takes the next number. Process ids would not do: a parent and a child in another PID namespace may have the same one.
 //!
-//! Invariants  A process has another number than each one that it was forked from. Siblings may share one: neither has objects of the other.
+//! Invariants  The number of a process differs from that of each process that it was forked from. Siblings may have the same number, since neither
+//!             has objects of the other.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -22,7 +23,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct ProcessNumber(u64);
 
 impl ProcessNumber {
-    /// That of this process. Waits for nobody: a child may be forked while another thread of its parent is in here.
+    /// The number of this process. Takes no lock: a child may be forked while another thread of its parent is in this function.
     pub(crate) fn own() -> io::Result<Self> {
         let word = word()?;
         let known = word.load(Ordering::Relaxed);
@@ -34,13 +35,13 @@ impl ProcessNumber {
         Ok(Self(number.map_or_else(|of_another_thread| of_another_thread, |_| next)))
     }
 
-    /// Whether this process has it.
+    /// Whether this is the number of this process.
     pub(crate) fn is_own(self) -> bool {
         Self::own().is_ok_and(|own| own == self)
     }
 }
 
-/// A member of an object that must not be used after a fork.
+/// A field of an object that a forked child must not use.
 #[derive(Debug)]
 pub struct ForkGuard(ProcessNumber);
 

@@ -1,5 +1,5 @@
-//! A file that is looked at before it is opened. Opening a pipe waits for a writer, and a file of a mount of its owner's (FUSE) waits for
-//! whatever its owner likes; a process may have either open under any name.
+//! Examines a file before opening it. Opening a pipe blocks until a writer opens it, and opening a file on a FUSE mount may block as long as the
+//! owner of the mount wants. A process may have either open under any name.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 /// Whether a symbolic link at the end of a path is followed, as it must be for a descriptor in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// It is.
+    /// The link is followed.
     Follow,
-    /// It is not.
+    /// The link itself is found.
     Refuse,
 }
 
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Found {
-    /// What is at a path.
+    /// Finds what is at a path, without opening it.
     pub fn at(path: &Path, links: Links) -> io::Result<Self> {
         let how = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
         // With O_PATH, open(2) opens nothing.
@@ -52,7 +52,7 @@ impl Found {
         self.seen.kind == FileType::RegularFile && self.seen.user == rustix::process::geteuid().as_raw()
     }
 
-    /// Opens it for reading: this file, whatever is at its path by now.
+    /// Opens the found file for reading, even if another file is at its path now.
     pub fn open(&self) -> io::Result<File> {
         let path = format!("/proc/self/fd/{}", self.place.as_raw_fd());
         let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -60,7 +60,7 @@ impl Found {
     }
 }
 
-/// The device and inode of what is at a path, or of what a link there leads to.
+/// Device and inode of what is at a path; a symbolic link there is followed.
 pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
     Ok(see(CWD, path, AtFlags::empty())?.identity)
 }
@@ -74,7 +74,7 @@ fn see(dir: impl AsFd, path: &Path, how: AtFlags) -> io::Result<Seen> {
             kind: FileType::from_raw_mode(found.stx_mode.into()),
             user: found.stx_uid,
         }),
-        // As some containers have it.
+        // Some containers forbid statx(2).
         Err(Errno::NOSYS | Errno::PERM) => {
             let found = rustix::fs::statat(&dir, path, how)?;
             let kind = FileType::from_raw_mode(found.st_mode);
@@ -98,7 +98,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert_eq!(io::read_to_string(found.open().unwrap()).unwrap(), "first");
-        // To open this for reading would wait for a writer.
+        // Opening this pipe for reading would block until a writer opens it.
         assert!(!Found::at(&path, Links::Refuse).unwrap().is_own_file());
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();

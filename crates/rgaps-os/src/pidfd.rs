@@ -18,7 +18,7 @@ pub fn signal_here(signal: Signal) -> io::Result<()> {
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether no process has this id. It may be a thread's by now (pidfd_open(2)).
+/// Whether no process has this id. The id may belong to a thread of another process now; then too, the process is dead (pidfd_open(2)).
 pub fn is_dead(pid: u32) -> io::Result<bool> {
     match PidFd::open(pid) {
         Err(error) => match Errno::from_io_error(&error) {
@@ -29,12 +29,12 @@ pub fn is_dead(pid: u32) -> io::Result<bool> {
     }
 }
 
-/// What a process has open: paths that lead to it (proc_pid_fd(5)). They are those of a thread that has not ended: the kernel shows none for a main thread
-/// that has, while the process goes on. An error if no thread shows any.
+/// Paths to the open files of a process (proc_pid_fd(5)). They are read from a thread that has not ended: the main thread may have ended while the
+/// process goes on, and then the kernel shows no files for it. An error if no thread shows any.
 pub fn open_files(pid: u32) -> io::Result<impl Iterator<Item = PathBuf>> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let listed = match std::fs::read_dir(thread?.path().join("fd")) {
-            // Threads end meanwhile.
+            // This thread has just ended.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => continue,
             listed => listed?,
         };
@@ -43,7 +43,7 @@ pub fn open_files(pid: u32) -> io::Result<impl Iterator<Item = PathBuf>> {
             return Ok(paths);
         }
     }
-    Err(io::Error::other(format!("no thread of process {pid} shows what it has open")))
+    Err(io::Error::other(format!("no thread of process {pid} shows its open files")))
 }
 
 /// A pidfd.

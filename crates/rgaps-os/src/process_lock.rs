@@ -1,22 +1,21 @@
-//! A lock that the kernel releases when its process ends, however it ends: so "alive" needs no time-out.
+//! A lock that the kernel releases when its process ends in any way, so no time-out is needed to tell whether the process lives.
 //!
 //! ```text
 //!   byte 0   POSIX record lock (fcntl(2), "Advisory record locking"): held by one process
-//!   byte 1   open file description lock (the same page): held by that process and those that were forked from it
+//!   byte 1   open file description lock (the same page): held by that process and its forked children
 //! ```
 //!
-//! The kernel releases the first when the last thread of the process is gone. It keeps it while the process is stopped, and does not pass it
-//! to a forked child. It releases the second when the last process has closed the descriptor, by exit or execve: until then a
-//! forked child has what its parent had open, such as a GPU. Any process that has the file open can ask for both, from any PID namespace.
+//! The kernel releases the lock on byte 0 when the last thread of the process is gone. It keeps that lock while the process is stopped, and does not
+//! pass it to a forked child. It releases the lock on byte 1 when the last process has closed the descriptor, by exit or execve. Until then a forked
+//! child has everything open that its parent had, such as a GPU. Any process that has the file open can query both locks, from any PID namespace.
 //!
-//! Both are locks for reading (F_RDLCK), since the kernel grants those on a descriptor that is open only for reading: the holder
-//! cannot write into the file, which may be another user's. `holder` asks whether a lock for writing could be had; a lock of any other process
-//! prevents that. Two processes that have the file may both hold it: each file is given to one process, and one that passes
-//! it on harms only itself.
+//! Both are read locks (F_RDLCK), which the kernel grants on a read-only descriptor: the holder may not write into the file, which may be another
+//! user's. `holder` tests whether a write lock could be taken, which a lock of any other process prevents. Two processes with descriptors of the
+//! file could both hold the lock. But each file is given to one process, and a process that passes its file on harms only itself.
 //!
 //! Invariants  L1 the kernel releases byte 0 as soon as its process closes *any* descriptor of the file. So each lock has a file of its
 //!             own, and a process that holds one never opens that file again: `take` is given the one descriptor and keeps it.
-//!             L2 a process does not see its own lock on byte 0: `holder` is for others.
+//!             L2 a process does not see its own lock on byte 0, so only other processes may call `holder`.
 
 use std::fs::File;
 use std::io;
@@ -24,10 +23,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Locked by the process alone.
 const OF_PROCESS: libc::off_t = 0;
-/// Locked by the process and those that were forked from it.
+/// Locked by the process and its forked children.
 const OF_FORKS: libc::off_t = 1;
 
-/// Held by this process until it is dropped or the process ends.
+/// The lock of a file, held by this process until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct ProcessLock(#[expect(dead_code, reason = "closing it gives the lock up")] OwnedFd);
 
@@ -40,18 +39,18 @@ impl ProcessLock {
     }
 }
 
-/// Who holds the lock of a file.
+/// Which process holds the lock of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// No process but, perhaps, this one.
+    /// No process, except perhaps the calling one.
     Nobody,
-    /// This process, as it is numbered here.
+    /// The process with this id in the caller's PID namespace.
     Process(u32),
-    /// A process that cannot be seen from here.
+    /// A process that the caller's PID namespace does not show.
     OutOfSight,
 }
 
-/// Who holds the lock of a file. The caller must not hold it: it would not see that, and lose it when the file is closed.
+/// Which process holds the lock of a file. The caller must not hold it: it would not see its own lock, and would lose it by closing the file.
 pub fn holder(file: &File) -> io::Result<Holder> {
     let found = lock(file, libc::F_GETLK, libc::F_WRLCK, OF_PROCESS)?;
     Ok(match u32::try_from(found.l_pid) {
@@ -61,7 +60,7 @@ pub fn holder(file: &File) -> io::Result<Holder> {
     })
 }
 
-/// Whether a process that took the lock, or one that was forked from it, still has the file open.
+/// Whether a process that took the lock, or a child forked from it, still has the file open.
 pub fn is_open_in_a_fork(file: &File) -> io::Result<bool> {
     Ok(!is_free(&lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, OF_FORKS)?))
 }
@@ -70,7 +69,7 @@ fn is_free(found: &libc::flock) -> bool {
     found.l_type == libc::F_UNLCK as libc::c_short
 }
 
-/// Takes a lock of one byte, or asks for one that prevents it (fcntl(2)).
+/// Takes a lock on one byte, or returns a lock that prevents it (fcntl(2)).
 fn lock(file: impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::flock> {
     let mut lock = libc::flock {
         l_type: kind as libc::c_short,
@@ -131,7 +130,7 @@ mod tests {
         let held = Holder::Process(child.as_raw_nonzero().get().unsigned_abs());
         assert_eq!(holder(&asks).unwrap(), held);
         let again = ProcessLock::take(File::open(&path).unwrap().into()).unwrap();
-        assert_eq!(holder(&asks).unwrap(), held, "whoever else holds it, it is not free");
+        assert_eq!(holder(&asks).unwrap(), held, "a second holder does not hide the first");
         drop(again);
         kill_process(child, Signal::STOP).unwrap();
         wait_for(child, WaitOptions::UNTRACED);
