@@ -1,12 +1,12 @@
-//! The runtime directory of a manager: its socket, its lock, its identity, and what a successor must know of its topics.
+//! The runtime directory of a manager: its socket, its lock, the host's identity, and the notes for a successor.
 //!
-//! One a user and machine, unless RGAPS_RUNTIME_DIR names another: two directories are two managers, and so two hosts.
+//! Each user has one on a machine, unless RGAPS_RUNTIME_DIR names another. Two directories are two managers, and so two hosts.
 //!
-//! Invariants  The directory belongs to the manager's user, and nobody else may enter it, but for the group that `socket_group` names:
-//!             its members may pass through it to the socket, and neither list, lock nor write it. One manager holds its lock.
-//!             Every file but the socket and `config.toml`, which members may read, is this user's alone (0600), whatever the umask is: who cannot
-//!             open a file can neither write nor lock it. A client's lock reaches its client as a descriptor.
-//!             A manager needs room for the name of its socket. What it notes for a successor it can do without, and says so.
+//! Invariants  The directory belongs to the manager's user. No other user may enter it, except members of the group that `socket_group` names.
+//!             They may pass through it to the socket, but neither list, lock nor write it. One manager holds its lock.
+//!             Members may open the socket and `config.toml`. Every other file is this user's alone (0600), whatever the umask is: a user who
+//!             cannot open a file can neither write nor lock it. A client gets its lock file as a descriptor.
+//!             A manager needs disk space for the name of its socket. Without space for its notes it goes on, and logs that.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -29,27 +29,27 @@ const SOCKET_PATH_MAX: usize = 107;
 
 /// The manager's socket in its directory.
 pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
-/// What the manager runs with, in its directory.
+/// The manager's configuration, in its directory.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
-/// What has come to the manager from the network, in its directory.
+/// Counters of what the manager got from the network, in its directory.
 pub(crate) const NETWORK_FILE: &str = "network.json";
-/// Of the files' names that note who has slots in a topic.
+/// The start of the names of topic notes.
 const TOPIC_PREFIX: &str = "topic-";
-/// When this host came to life.
+/// The file with the time at which this host came to life.
 const EPOCH_FILE: &str = "epoch";
 
 /// Mode of files that are this user's alone.
 const PRIVATE: u32 = 0o600;
-/// Mode of a file that whoever may pass through the directory may read.
+/// Mode of a file that every user who may pass through the directory may read.
 const READABLE: u32 = 0o644;
 
-/// Attempts at making a file that somebody removes meanwhile.
+/// Attempts at creating a file that another program keeps removing.
 const ATTEMPTS: u32 = 16;
 
-/// The directory cannot be used.
+/// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// It cannot be made or read.
+    /// It cannot be created or read.
     #[error("{path}: {source}; set RGAPS_RUNTIME_DIR to a directory of your own")]
     Io {
         /// The path.
@@ -57,7 +57,7 @@ pub enum RuntimeError {
         /// Why.
         source: io::Error,
     },
-    /// It belongs to somebody else, or others may enter it.
+    /// It belongs to another user, or other users may enter it.
     #[error(
         "{path} must be a directory of user {uid} with mode 0700 (or 0710, for socket_group), and {found}; remove it, or set \
          RGAPS_RUNTIME_DIR to a directory of your own"
@@ -65,9 +65,9 @@ pub enum RuntimeError {
     NotOurs {
         /// The path.
         path: PathBuf,
-        /// Us.
+        /// The user of this process.
         uid: u32,
-        /// What it is instead.
+        /// What was found instead.
         found: String,
     },
     /// The socket's path would be too long.
@@ -76,7 +76,7 @@ pub enum RuntimeError {
         /// The path.
         path: PathBuf,
     },
-    /// The group cannot be let in.
+    /// The group cannot be admitted.
     #[error(
         "{path} cannot be given to group {group}: {source}; run rgapsd as a member of it, or as root, or clear socket_group"
     )]
@@ -97,13 +97,13 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// Whether there is no room for what was to be written.
+    /// Whether the file system is full, or the user's quota is used up.
     pub(crate) fn is_lack_of_room(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
     }
 
-    /// Whether something was removed that was there before.
+    /// Whether the directory or file is missing.
     pub(crate) fn is_removed(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -113,13 +113,13 @@ impl RuntimeError {
 #[derive(Clone, Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    /// Whose it is, if it is another user's and we are only a client there.
+    /// Its user, if it is another user's: then this process can only be a client there.
     host_user: Option<u32>,
-    /// Why it is this one.
+    /// Why this directory was chosen.
     why: Why,
 }
 
-/// A topic as its manager notes it for a successor.
+/// The note of a topic for a successor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicNote {
     /// Its segment.
@@ -128,16 +128,16 @@ pub struct TopicNote {
     pub key: TopicKey,
     /// Its type.
     pub type_name: String,
-    /// Device and inode of its segment: whoever hands another one back does not have the topic's.
+    /// Device and inode of its segment. A successor refuses any other file.
     pub segment: (u64, u64),
-    /// Who has slots in it.
+    /// The clients with slots in it.
     pub clients: Vec<ClientNote>,
 }
 
-/// A client as its manager notes it, with what it has of the topic.
+/// A client in the note of a topic, with its slots there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientNote {
-    /// Who it is.
+    /// The client.
     #[serde(flatten)]
     pub client: NotedClient,
     /// Its publishers.
@@ -146,7 +146,7 @@ pub struct ClientNote {
     pub subscribers: Vec<SubscriberSlot>,
 }
 
-/// A publisher as its manager notes it.
+/// A publisher in the note of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublisherNote {
     /// Its slot.
@@ -156,7 +156,7 @@ pub struct PublisherNote {
     pub pool: Option<PoolNote>,
 }
 
-/// A pool as its manager notes it: whoever hands another one back does not have the publisher's.
+/// A pool in the note of a topic. A successor refuses any other pool from the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolNote {
     /// Its bytes.
@@ -165,19 +165,19 @@ pub struct PoolNote {
     pub file: (u64, u64),
 }
 
-/// What a file of the directory tells a successor.
+/// A file of the directory that a successor reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// When this host came to life.
+    /// The time at which this host came to life.
     Epoch,
-    /// That a client lives.
+    /// The lock file of a client.
     Client(LockId),
-    /// Who has which slots of a topic.
+    /// The note of a topic.
     Topic(TopicId),
 }
 
-/// Held by the one manager of a directory; given up when dropped. It is the lock (flock(2)) of the directory itself: nobody takes it away by removing
-/// files, and systemd-tmpfiles leaves alone what is in a directory that is locked (tmpfiles.d(5)).
+/// The lock of the one manager of a directory, released when dropped. It is an flock(2) of the directory itself: removing files does not release it,
+/// and systemd-tmpfiles removes nothing from a locked directory (tmpfiles.d(5)).
 #[derive(Debug)]
 pub struct ManagerLock {
     locked: File,
@@ -185,18 +185,18 @@ pub struct ManagerLock {
 }
 
 impl ManagerLock {
-    /// Whether the directory that is locked is the one at its path: whoever removes it lets another manager in.
+    /// Whether the locked directory is still at its path. If it was removed, another manager may create and lock a new one.
     pub fn is_in_place(&self) -> bool {
         is_at(&self.locked, &self.path)
     }
 }
 
-/// Locks what is at a path, unless somebody else has.
+/// Locks the file or directory at a path; `None` if another process has locked it.
 fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Result<Option<File>, RuntimeError> {
     let failed = |source: io::Error| RuntimeError::Io { path: path.to_owned(), source };
     for attempt in 1..=ATTEMPTS {
         let file = match open() {
-            // Whoever left has removed the directory, too.
+            // A manager that exits in order removes the directory, too.
             Err(error) if error.is_removed() && attempt < ATTEMPTS => continue,
             opened => opened?,
         };
@@ -205,7 +205,7 @@ fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Re
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(failed(error.into())),
         }
-        // A holder that left may have removed it between our open and our lock: then we hold nothing.
+        // The previous holder may have removed the file between our open and our lock: then our lock excludes no process.
         if is_at(&file, path) {
             return Ok(Some(file));
         }
@@ -213,7 +213,7 @@ fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Re
     Ok(None)
 }
 
-/// Whether a file that is open is the one at a path.
+/// Whether an open file is the one at a path.
 fn is_at(file: &File, path: &Path) -> bool {
     let own = file.metadata().map(|own| (own.dev(), own.ino()));
     let found = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
@@ -221,14 +221,14 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 impl RuntimeDir {
-    /// The directory of this process's environment; made if it is not there.
+    /// The directory that this process's environment names; created if it does not exist.
     pub fn from_environment() -> Result<Self, RuntimeError> {
         let Whereabouts { path, why } = Whereabouts::of_environment();
         Ok(Self { why, ..Self::open(&path)? })
     }
 
-    /// The directory of a client: that of `path`, else as `from_environment`. One that was named, here or by RGAPS_RUNTIME_DIR, may be
-    /// another user's who lets our group in; the default one may not, since anybody could have put it there.
+    /// The directory of a client: `path` if it is given, else that of `from_environment`. A directory that was named, here or by RGAPS_RUNTIME_DIR,
+    /// may belong to another user who admits our group. The default one may not, since any user could have created it there.
     pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
         let named = path.map(|path| Whereabouts { path: path.to_owned(), why: Why::Named });
         let Whereabouts { path, why } = named.unwrap_or_else(Whereabouts::of_environment);
@@ -249,12 +249,12 @@ impl RuntimeDir {
         self.host_user.is_none()
     }
 
-    /// Whose directory it is, if we are clients there of another user's manager.
+    /// The user of the directory, if it is another user's.
     pub(crate) fn host_user(&self) -> Option<u32> {
         self.host_user
     }
 
-    /// Lets the members of a group connect to the socket, which must be there; without a group, only this user.
+    /// Lets the members of a group connect to the socket, which must exist. Without a group, only this user may connect.
     pub fn admit(&self, group: Option<u32>) -> Result<(), RuntimeError> {
         let (dir_mode, socket_mode) = if group.is_some() { (0o710, 0o660) } else { (0o700, 0o600) };
         for (path, mode) in [(self.socket(), socket_mode), (self.path.clone(), dir_mode)] {
@@ -268,7 +268,7 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// A directory by its path; made if it is not there.
+    /// The directory at a path; created if it does not exist.
     pub fn open(path: &Path) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Io { path: path.to_owned(), source };
         if path.as_os_str().len() + "/rgapsd.sock".len() > SOCKET_PATH_MAX {
@@ -283,7 +283,7 @@ impl RuntimeDir {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
             Err(_) => {}
         }
-        // Not through a symbolic link: whoever could replace it would own our socket.
+        // A symbolic link is refused: a user who could replace it would own our socket.
         let found = fs::symlink_metadata(path).map_err(failed)?;
         let uid = rustix::process::geteuid().as_raw();
         match not_ours(&found, uid) {
@@ -292,7 +292,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Where it is, and why there.
+    /// Its path, and why it was chosen.
     pub fn whereabouts(&self) -> Whereabouts {
         Whereabouts { path: self.path.clone(), why: self.why.clone() }
     }
@@ -314,7 +314,7 @@ impl RuntimeDir {
 
     /// Makes this process the directory's manager.
     pub fn lock(&self) -> Result<ManagerLock, RuntimeError> {
-        // A manager that leaves in order takes the directory along.
+        // A manager that exits in order removes the directory.
         let failed = |source| RuntimeError::Io { path: self.path.clone(), source };
         let open = || Self::open(&self.path).and_then(|_| File::open(&self.path).map_err(failed));
         let locked = lock_opened(&self.path, open)?;
@@ -323,16 +323,16 @@ impl RuntimeDir {
         Ok(ManagerLock { locked, path: self.path.clone() })
     }
 
-    /// Takes a named lock if nobody has it.
+    /// Locks a file of the directory; `None` if another process has locked it.
     pub(crate) fn try_lock(&self, name: &str) -> Result<Option<File>, RuntimeError> {
         let path = self.path.join(name);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         lock_opened(&path, || open_private(&path, File::options().write(true)).map_err(failed))
     }
 
-    /// This host's identity: the same for each manager of this directory until the machine is started anew, so that others know it again;
-    /// never that of another directory, network namespace, user or machine. Where the kernel does not tell what it follows from, it is
-    /// random and kept in the directory.
+    /// This host's identity. It is the same for each manager of this directory until the machine restarts, so other hosts recognise it. Another
+    /// directory, network namespace, user or machine has another identity. If the kernel does not tell one of these, the identity is random and kept
+    /// in the directory.
     pub fn host(&self) -> Result<HostId, RuntimeError> {
         match self.place() {
             Ok(place) => Ok(HostId(place.identity())),
@@ -343,8 +343,8 @@ impl RuntimeDir {
         }
     }
 
-    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died or left here, whose clients go on. With it, why it could not be
-    /// noted, if so.
+    /// When this host came to life, in ns since 1970: `now`, unless the directory has the time of a predecessor whose clients go on. Also returns why
+    /// the time could not be written, if so.
     pub fn epoch(&self, now: u64) -> (u64, Option<RuntimeError>) {
         let path = self.path.join(EPOCH_FILE);
         let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -355,25 +355,25 @@ impl RuntimeDir {
         (now, written.map_err(|source| RuntimeError::Io { path, source }).err())
     }
 
-    /// Whether the epoch is where it was noted.
+    /// Whether the epoch's file exists.
     pub fn has_epoch(&self) -> bool {
         self.path.join(EPOCH_FILE).try_exists().unwrap_or(true)
     }
 
-    /// Takes from others what a predecessor, perhaps of an earlier version, let them do with its files.
+    /// Restricts to this user the files that a predecessor, perhaps of an earlier version, left open to other users.
     fn tighten(&self) {
         let others = |name: &std::ffi::OsStr| name != SOCKET_FILE && name != CONFIG_FILE;
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten().filter(|entry| others(&entry.file_name()))
         {
             let found = entry.metadata().ok().filter(|found| found.is_file() && found.mode() & 0o7777 != PRIVATE);
-            // A file of another user's is not ours to change, nor ever read as ours: nobody else may write into the directory.
+            // An error is ignored: no other user may write into the directory, so no file of another user is read there.
             let _ = found.map(|_| fs::set_permissions(entry.path(), fs::Permissions::from_mode(PRIVATE)));
         }
     }
 
     fn place(&self) -> io::Result<Place> {
         let path = fs::canonicalize(&self.path)?;
-        // The directory itself is made anew after an orderly exit; where it lies tells one container's /tmp from another's.
+        // The directory itself is created again after an orderly exit, so its parent tells one container's /tmp from another's.
         let parent = fs::metadata(path.parent().unwrap_or(&path))?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let uid = rustix::process::geteuid().as_raw();
@@ -389,24 +389,24 @@ impl RuntimeDir {
         }
         let host = HostId::random().map_err(failed)?;
         if let Err(error) = replace(&path, host.to_string().as_bytes(), PRIVATE) {
-            tracing::warn!(path = %path.display(), %error, "a successor will be another host to others");
+            tracing::warn!(path = %path.display(), %error, "the host's identity cannot be written: to other hosts, a successor will be a new host");
         }
         Ok(host)
     }
 
-    /// Notes what this directory's manager runs with, for clients that ask for something else (see `running`).
+    /// Writes the manager's configuration, with which clients compare their own (see `running`).
     pub fn note_config(&self, config: &Config) -> Result<(), RuntimeError> {
         let path = self.path.join(CONFIG_FILE);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         let text = toml::to_string(config).map_err(|error| failed(io::Error::other(error)))?;
         replace(&path, text.as_bytes(), READABLE).map_err(|source| {
-            // Rather none than a predecessor's.
+            // No configuration is better than a predecessor's.
             let _ = fs::remove_file(&path);
             failed(source)
         })
     }
 
-    /// Notes what has come from the network, for people (`rgaps doctor`).
+    /// Writes the network's counters, which `rgaps doctor` shows.
     pub fn note_network(&self, counters: &Counters) -> Result<(), RuntimeError> {
         let path = self.path.join(NETWORK_FILE);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
@@ -414,7 +414,7 @@ impl RuntimeDir {
         replace(&path, &text, PRIVATE).map_err(failed)
     }
 
-    /// Notes a topic for a successor, or what has changed of it.
+    /// Writes or replaces the note of a topic.
     pub fn note_topic(&self, note: &TopicNote) -> Result<(), RuntimeError> {
         let path = self.topic_path(note.topic);
         let text =
@@ -422,7 +422,7 @@ impl RuntimeDir {
         replace(&path, &text, PRIVATE).map_err(|source| RuntimeError::Io { path, source })
     }
 
-    /// What a file of this name tells a successor; `None` if it tells nothing.
+    /// Which of the files for a successor has this name; `None` if it is none of them.
     pub fn meaning(&self, name: &str) -> Option<Noted> {
         if name == EPOCH_FILE {
             return Some(Noted::Epoch);
@@ -431,18 +431,18 @@ impl RuntimeDir {
         client.or_else(|| Some(Some(Noted::Topic(name.strip_prefix(TOPIC_PREFIX)?.parse().ok()?))))?
     }
 
-    /// Whether a topic's note is where it was written.
+    /// Whether the note of a topic exists.
     pub fn has_note(&self, topic: TopicId) -> bool {
         self.topic_path(topic).try_exists().unwrap_or(true)
     }
 
-    /// A topic has ended.
+    /// Removes the note of a topic that has ended.
     pub fn forget_topic(&self, topic: TopicId) {
         let _ = fs::remove_file(self.topic_path(topic));
     }
 
-    /// What a predecessor noted. Files that are no notes are removed. An error if a note cannot be read, for lack of descriptors or otherwise: a
-    /// manager that served without it would release slots of the living.
+    /// Reads the notes of a predecessor, and removes files that are no notes. An error if a note cannot be read, for example for lack of descriptors:
+    /// a manager without that note would release slots of living clients.
     pub fn topics(&self) -> Result<Vec<TopicNote>, RuntimeError> {
         let failed = |path: &Path, source| RuntimeError::Io { path: path.to_owned(), source };
         let mut notes = Vec::new();
@@ -452,7 +452,7 @@ impl RuntimeDir {
                 continue;
             }
             let path = entry.path();
-            // With an extension it is half of a note, whose writer died.
+            // A file with an extension is an incomplete note: its writer died before it renamed the file.
             let text = if path.extension().is_some() { Ok(Vec::new()) } else { fs::read(&path) };
             match text.map(|text| crate::text::from_json(&text)) {
                 Ok(Ok(note)) => notes.push(note),
@@ -464,8 +464,8 @@ impl RuntimeDir {
         Ok(notes)
     }
 
-    /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it. If clients go on, the host lives on with them: its
-    /// identity and epoch stay for the next manager.
+    /// Removes the files that are useless after an orderly exit, and the directory if it is empty then. If clients go on, identity and epoch of the
+    /// host stay for the next manager.
     pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
         let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
         for name in [SOCKET_FILE, "rgapsd.log", "rgapsd.log.1", CONFIG_FILE, NETWORK_FILE, "start.lock"]
@@ -477,7 +477,7 @@ impl RuntimeDir {
         if !clients_go_on {
             self.forget_dead_clients();
         }
-        // Under the lock: another manager's directory it would be after it.
+        // Before the lock is released: after that, the directory may be another manager's.
         let _ = fs::remove_dir(&self.path);
         drop(lock);
     }
@@ -487,10 +487,10 @@ impl RuntimeDir {
     }
 }
 
-/// What makes a manager's place: no two managers that run at a time share all of it.
+/// Everything from which a host's identity is computed. No two managers that run at the same time have all of it in common.
 ///
-/// The boot's random number stands for the machine, not /etc/machine-id: that is the same on robots whose disks are copies of one, which
-/// would then take each other for themselves, and it is not meant to be shown to others.
+/// The kernel's random boot id stands for the machine. /etc/machine-id does not: robots with copies of one disk have the same, and would take
+/// each other for themselves. It is not meant to be shown to others, either.
 #[derive(Clone, Debug)]
 struct Place {
     boot: String,
@@ -503,7 +503,7 @@ struct Place {
 }
 
 impl Place {
-    /// FNV-1a of 128 bits (draft-eastlake-fnv-21): its input is no secret and nobody gains by a collision with himself.
+    /// FNV-1a of 128 bits (draft-eastlake-fnv-21): its input is no secret, and no user gains anything by a collision.
     fn identity(&self) -> [u8; 16] {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = (1 << 88) + 0x13b;
@@ -514,7 +514,7 @@ impl Place {
     }
 }
 
-/// Why a directory is not one of this user's alone, if so.
+/// Why a directory does not belong to this user alone; `None` if it does.
 fn not_ours(found: &fs::Metadata, uid: u32) -> Option<String> {
     let mode = found.mode() & 0o7777;
     if found.is_symlink() {
@@ -530,7 +530,7 @@ fn not_ours(found: &fs::Metadata, uid: u32) -> Option<String> {
     }
 }
 
-/// Opens a file, made if it is not there, that this user alone may read and write, whatever the umask is and whoever has made it.
+/// Opens or creates a file that only this user may read and write, whatever the umask is. Corrects the mode of an existing file.
 pub fn open_private(path: &Path, how: &mut fs::OpenOptions) -> io::Result<File> {
     open_with(path, how, PRIVATE)
 }
@@ -539,14 +539,14 @@ fn open_with(path: &Path, how: &mut fs::OpenOptions, mode: u32) -> io::Result<Fi
     with_mode(how.create(true).mode(mode).open(path)?, mode)
 }
 
-/// Makes a file that was not there, which this user alone may read and write; open for reading.
+/// Creates a new file that only this user may read and write, and opens it for reading.
 pub(crate) fn create_for_reading(path: &Path) -> io::Result<File> {
-    // The standard library makes no file that it does not write.
+    // The standard library cannot create a file and open it only for reading.
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     with_mode(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into(), PRIVATE)
 }
 
-/// What the umask or an earlier version has made of the mode is put right.
+/// Sets the mode of a file if the umask or an earlier version left another one.
 fn with_mode(file: File, mode: u32) -> io::Result<File> {
     if file.metadata()?.mode() & 0o7777 != mode {
         file.set_permissions(fs::Permissions::from_mode(mode))?;
@@ -564,7 +564,7 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let is_removed =
         |written: &io::Result<()>| matches!(written, Err(error) if error.kind() == io::ErrorKind::NotFound);
     let mut written = write();
-    // A cleaner may have taken the new one away.
+    // A cleaner of /tmp may have removed the new file before it was renamed.
     for _ in 1..ATTEMPTS {
         if !is_removed(&written) {
             break;
