@@ -104,7 +104,7 @@ impl Drop for Held {
         if let Some(count) = self.counts.of(self.owner) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
-        // A stream may have released it already. If the slot has another occupant by now, no publisher reads these words.
+        // A stream may have released it already. If the slot has another occupant now, no publisher reads these words.
         self.pages.hold(self.message.index).release(self.message.generation);
         self.pages.words().held.fetch_sub(1, Ordering::Relaxed);
         crash::point("release.done");

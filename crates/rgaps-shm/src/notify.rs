@@ -110,8 +110,7 @@ impl FutexWait {
     }
 
     /// Wakes the other waiters of the same publisher or subscriber. A waiter that has armed looks again instead of sleeping. A subscriber may not
-    /// write the word that
-    /// it sleeps on, so this repeats the wake-up until all of them have returned.
+    /// write the word that it sleeps on, so this repeats the wake-up until all of them have returned.
     pub fn wake_own(&self) {
         let mut own = self.lock();
         own.calls += 1;

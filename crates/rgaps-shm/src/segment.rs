@@ -1,4 +1,4 @@
-//! A mapped segment: made by the manager, attached by everybody else after every number in its header has been checked.
+//! A mapped segment. The manager creates it; every other process checks all numbers in its header before it attaches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,18 +19,18 @@ use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 use crate::raw::view;
 use crate::slot::{PublisherSlot, SubscriberSlot};
 
-/// A topic's segment cannot be used.
+/// Why a topic's segment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The descriptor is not what was announced, or could not be mapped.
     #[error("the topic's segment cannot be mapped: {0}")]
     Map(#[from] MapError),
-    /// No segment, or no subscriber's words.
+    /// The memory is neither a segment nor a subscriber's words.
     #[error("the topic's segment, or a file of it, starts with {found:#018x} where {wanted:#018x} marks one of RGAPS")]
     Magic {
         /// The first eight bytes.
         found: u64,
-        /// What they are in such a file.
+        /// The first eight bytes of a segment, or of a subscriber's words.
         wanted: u64,
     },
     /// Another version of RGAPS made it.
@@ -52,14 +52,14 @@ pub enum AttachError {
         mapped: u64,
     },
     /// It belongs to another topic, or a subscriber's words to another subscriber.
-    #[error("the segment, or a subscriber's words, belong to another topic or slot than the one asked for")]
+    #[error("the segment, or a subscriber's words, belong to another topic or slot than the requested one")]
     Topic,
     /// It is not the memory that rgapsd made for the topic.
-    #[error("the segment is another than the one that rgapsd made for the topic")]
+    #[error("the segment is not the one that rgapsd made for the topic")]
     Another,
 }
 
-/// A topic's segment in this process. A forked child has it not: nothing of it may be looked at there.
+/// A topic's segment, mapped in this process. It is not mapped in a forked child, which must not read it.
 #[derive(Debug)]
 pub struct Segment {
     mapping: Arc<Mapping>,
@@ -70,7 +70,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment. Only the manager does.
+    /// Creates a segment. Only the manager calls this.
     pub fn create(topic: [u8; 16]) -> Result<Self, AttachError> {
         let os = |source| MapError::Os { bytes: SEGMENT_BYTES, source };
         let fd = memfd::create("rgaps-topic", SEGMENT_BYTES).map_err(os)?;
@@ -91,10 +91,10 @@ impl Segment {
         Self::open(fd, topic, Access::ReadWrite)
     }
 
-    /// As `attach`, for a manager that gets the segment from a client of its predecessor's, and maybe for reading only. The predecessor made
-    /// the one with this `identity`.
+    /// Like `attach`, for a manager that gets the segment from a client of its predecessor. The descriptor may be read-only. `identity` is that of
+    /// the predecessor's segment; any other file is refused.
     pub fn take_over(fd: OwnedFd, topic: [u8; 16], identity: (u64, u64)) -> Result<Self, AttachError> {
-        // Whatever the client has sent: what is no memory may keep whoever asks for its identity waiting.
+        // The client may have sent any file, and fstat(2) of a file that is not memory may block: check that it is memory first.
         memfd::check_own(&fd, SEGMENT_BYTES).map_err(MapError::from)?;
         if identity_of(&fd)? != identity {
             return Err(AttachError::Another);
@@ -103,7 +103,7 @@ impl Segment {
         Self::open(fd, topic, Access::ReadWrite)
     }
 
-    /// Maps a segment for reading, for a subscriber or who looks on: a write faults.
+    /// Maps a segment for reading, for a subscriber or an observer: a write faults.
     pub fn observe(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
         Self::open(fd, topic, Access::ReadOnly)
     }
@@ -111,7 +111,7 @@ impl Segment {
     fn open(fd: OwnedFd, topic: [u8; 16], access: Access) -> Result<Self, AttachError> {
         let mapped = memfd::bytes(&fd).map_err(|source| MapError::Os { bytes: 0, source })?;
         let mapping = Mapping::map(&fd, mapped, access)?;
-        // What tells versions apart comes first in all of them.
+        // Magic and version are at the start of the header in every layout version.
         let header = view::header(&mapping).map_err(|_| AttachError::Length { claimed: 0, mapped })?;
         check_header(header, topic, mapped)?;
         Self::of(mapping, topic, fd)
@@ -123,12 +123,12 @@ impl Segment {
         Ok(Self { mapping: Arc::new(mapping), topic, fd, identity, fork })
     }
 
-    /// Whether it is mapped here: not in a process that was forked from the one that mapped it.
+    /// Whether it is mapped in this process. False in a child that was forked from the process that mapped it.
     pub fn is_here(&self) -> bool {
         self.fork.is_owner()
     }
 
-    /// A descriptor for subscribers and who looks on: it can be mapped for reading, and not for writing.
+    /// A descriptor for subscribers and observers, which can be mapped for reading only.
     pub fn read_only(&self) -> Result<OwnedFd, SealError> {
         memfd::read_only(&self.fd, SEGMENT_BYTES)
     }
@@ -138,7 +138,7 @@ impl Segment {
         self.topic
     }
 
-    /// Its memory's device and inode: the same for all who map it, as long as one of them does.
+    /// Device and inode of its memory: the same in every process that maps it, while any process has it open.
     pub fn identity(&self) -> (u64, u64) {
         self.identity
     }
@@ -148,7 +148,7 @@ impl Segment {
         memfd::resident_bytes(&self.fd)
     }
 
-    /// The start.
+    /// The header, at the start of the segment.
     pub fn header(&self) -> &Header {
         inside(view::header(&self.mapping))
     }
@@ -158,8 +158,8 @@ impl Segment {
         Some(inside(view::publisher(&self.mapping, publisher_offset(index)?)))
     }
 
-    /// Publisher slots that were ever occupied, each with its state. The lowest free one is given out, so they
-    /// come first, and nobody looks at the pages of the others.
+    /// Publisher slots that were ever occupied, each with its state. The manager gives out the lowest free slot, so these come first, and the pages
+    /// of the others are never touched.
     pub fn publishers(&self) -> impl Iterator<Item = (PublisherSlot, Option<SlotState>)> + '_ {
         (0..PUBLISHERS_MAX as u16).map_while(|index| {
             let (generation, state) = SlotState::decode(self.publisher(index)?.state.load(Ordering::Acquire));
@@ -183,31 +183,30 @@ impl Segment {
         MessageWords::new(&self.message(index).life, ready)
     }
 
-    /// The life that a position of the queue names, if the entry is in it still. What a position names that is older than the owner's time here
-    /// was another's, whatever its number.
+    /// The life that the queue names at a position, if the entry is still in it. A position before the one at which the entry's owner joined belongs
+    /// to an earlier owner, even if the low bits of the life match.
     pub(crate) fn life_at(&self, position: Position, named: Named) -> Option<Life> {
         let joined = |owner| Some(self.publisher(owner)?.joined.load(Ordering::Relaxed));
         self.words(named.message).life_at(position.0, named.generation, joined)
     }
 
-    /// Where a message says that its bytes are there: the offset of a 32-bit word in `ready_words`, and the value from which on they are,
-    /// or never will be.
+    /// A message's ready word: its offset in `ready_words`, and the value READY. At this value or a later one the bytes are there, or never will be.
     pub fn ready_word(&self, message: MessageRef) -> (u64, u32) {
         (u64::from(message.index.0) * 4, ready_word(message.generation))
     }
 
-    /// The ready words, mapped once more, for streams to write and to wait for: what a device's streams reach is pinned, and the whole
-    /// segment would be much. A subscriber gets them for reading.
+    /// A second mapping, of the ready words alone, for streams that write them or wait for them: memory that streams access is pinned, and the whole
+    /// segment is large. A subscriber's mapping is read-only.
     pub fn ready_words(&self) -> Result<Arc<Mapping>, MapError> {
         let access = self.mapping.access();
         Ok(Arc::new(Mapping::map_part(&self.fd, SEGMENT_BYTES, READY_OFFSET, READY_BYTES, access)?))
     }
 
-    /// Gives the memory of a run of message entries back, as far as it has whole pages: they read as free entries in life 0.
+    /// Returns the whole pages of a run of message entries to the system. Returned entries read as free, in life 0.
     pub(crate) fn clear_entries(&self, first: u32, count: u32) {
         let (offset, bytes) = pages_of_messages(first, count);
         if bytes > 0 {
-            // What cannot be given back stays as it is: free.
+            // If this fails, the entries stay as they are, which is free.
             let _ = memfd::punch_hole(&self.fd, offset, bytes);
         }
     }
@@ -227,13 +226,13 @@ impl Segment {
         (first..first + count).map(|index| MessageIndex(index as u16))
     }
 
-    /// After a death: whoever sleeps looks again. By who may write the segment.
+    /// Wakes all sleepers, after a death, so that they look again. The segment must be mapped for writing.
     pub fn wake_everybody(&self) {
         ring_always(&self.header().arrivals.0);
         ring_always(&self.header().space.0.count);
     }
 
-    /// Who occupies a subscriber slot now.
+    /// The present occupant of a subscriber slot.
     pub fn occupant(&self, index: u16) -> Option<SubscriberSlot> {
         match SlotState::decode(self.subscriber(index)?.state.load(Ordering::Acquire)) {
             (generation, Some(SlotState::Active)) => Some(SubscriberSlot { index, generation }),

@@ -130,7 +130,9 @@ pub enum NoSpace {
 
 /// A port has lost its slot: the slot is free or has another occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is free or has another occupant: this publisher or subscriber was cut off from its topic; make it anew")]
+#[error(
+    "{0} is free or has another occupant: this publisher or subscriber was cut off from its topic: create it again"
+)]
 pub struct CutOff(pub EndpointSlot);
 
 /// A port cannot be opened.

@@ -1,4 +1,4 @@
-//! What a client tells a manager's successor that it has: its slots, by topic, as many in one message as it and its descriptors have room for.
+//! Hands a node's slots back to a manager's successor, topic by topic. Each message has as many slots as its bytes and descriptors allow.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,11 +16,11 @@ use crate::node::NodeError;
 use crate::publisher::PublisherInner;
 use crate::subscriber::SubscriberInner;
 
-/// What of a message is not slots.
+/// Bytes of a message besides its slots.
 const ENVELOPE_BYTES: usize = 1 << 10;
 
-/// Hands all of this back by questions to one manager, each with its answer. An error if that manager died too, or is stopped, and if one of the
-/// two has no descriptors left: nobody loses a slot for that, since samples may be read that it protects.
+/// Hands all these slots back to one manager, one request after the other. An error if that manager died too, is stopped, or if it or this process
+/// has no descriptors left. After an error no slot is lost: each may protect a sample that is being read.
 pub(crate) fn hand_back(
     owners: Vec<(Attachment<EndpointSlot>, Owner)>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
@@ -43,7 +43,7 @@ pub(crate) fn hand_back(
                 }
             }
             Ok(_) => return Err(SessionError::Confused),
-            // It may have room for fewer at once.
+            // The manager may have descriptors for fewer slots at once.
             Err(SessionError::Refused(Refusal::Exhausted(_))) if members.len() > 1 => {
                 slots_max = members.len() / 2;
                 members.into_iter().rev().for_each(|member| owners.push_front(member));
@@ -59,7 +59,8 @@ pub(crate) fn hand_back(
     Ok(())
 }
 
-/// As many of the first as one message holds, and as this process has descriptors for. An error if it has none for the first of all.
+/// Moves slots from the front of `owners` into one message, as many as the message and this process's descriptors allow. An error if this process
+/// has no descriptors for the first one.
 fn fill(
     owners: &mut VecDeque<(Attachment<EndpointSlot>, Owner)>,
     slots_max: usize,
@@ -92,7 +93,7 @@ fn fill(
     Ok(batch)
 }
 
-/// Who has a slot, for as long as it is handed back.
+/// The owner of a slot, while the slot is handed back.
 #[derive(Debug)]
 pub(crate) enum Owner {
     Publisher(Arc<PublisherInner>),
@@ -109,7 +110,7 @@ impl Owner {
         }
     }
 
-    /// What the manager must have of it.
+    /// The description and descriptors that the manager needs to take this slot back.
     fn exported(&self, slot: EndpointSlot) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
         Ok(match self {
             Self::Publisher(publisher) => {
@@ -133,9 +134,10 @@ impl Owner {
     }
 }
 
-/// A slot was not taken back; whoever waits for its messages is woken.
+/// Cuts off the owner of a slot that was not taken back, and wakes the threads that wait on its topic.
 fn cut_off(attachment: &Attachment<EndpointSlot>, owner: &Owner, why: &str) {
-    tracing::warn!(topic = %attachment.key, slot = %attachment.slot, why, "rgapsd did not take a slot back: make its publisher or subscriber anew");
+    let (topic, slot) = (&attachment.key, attachment.slot);
+    tracing::warn!(%topic, %slot, why, "rgapsd did not take a slot back: create its publisher or subscriber again");
     attachment.cut_off();
     match owner {
         Owner::Subscriber(subscriber, _) => subscriber.ring(),
@@ -150,7 +152,7 @@ struct Item<M> {
     attachment: Attachment<EndpointSlot>,
     of: Handed,
     descriptors: Vec<OwnedFd>,
-    /// Who has it.
+    /// Its owner.
     member: M,
 }
 
@@ -170,7 +172,7 @@ impl<M> Default for Batch<M> {
 }
 
 impl<M> Batch<M> {
-    /// Adds a slot, or gives it back with the reason if it does not fit. Slots of one topic in a row share its segment.
+    /// Adds a slot, or returns it with the reason if it does not fit. Consecutive slots of one topic share one descriptor of its segment.
     fn add(&mut self, item: Item<M>) -> Result<(), Box<(Item<M>, NodeError)>> {
         let Item { attachment, of, descriptors, member } = item;
         let is_new = self.topics.last().is_none_or(|last| last.topic != attachment.topic);
@@ -192,7 +194,7 @@ impl<M> Batch<M> {
         let segment = match fits {
             true if is_new => attachment.segment.as_fd().try_clone_to_owned().map(Some),
             true => Ok(None),
-            false => Err(io::Error::other("no message holds it")),
+            false => Err(io::Error::other("no message is long enough for this slot")),
         };
         let segment = match segment {
             Ok(segment) => segment,

@@ -1,4 +1,4 @@
-//! Connecting to a manager: hello, and the lock by which it and its successors know that this client lives.
+//! Connects to a manager: says hello, and takes the lock that shows the manager and its successors that this client lives.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,11 +15,11 @@ use rgaps_shm::layout::LAYOUT_VERSION;
 
 /// How long a manager may take to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between attempts to reach a manager after one that died.
+/// Pause between attempts to reach the next manager after one that died.
 pub(crate) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A time-out that a stop of this process does not use up: while it is stopped, nobody is late. So it is waited out in slices, and each
-/// counts as itself, however long it took.
+/// A time-out that does not run while this process is stopped: the other side is not late then. It is waited for in slices, and a slice that took
+/// longer counts only its own length.
 #[derive(Debug)]
 pub(crate) struct Patience(Duration);
 
@@ -32,7 +32,7 @@ impl Patience {
         self.0.is_zero()
     }
 
-    /// Waits for a slice of it, or less.
+    /// Calls `wait` with the next slice.
     pub(crate) fn wait<T>(&mut self, wait: impl FnOnce(Duration) -> T) -> T {
         let slice = self.0.min(RECONNECT_INTERVAL);
         let began = Instant::now();
@@ -42,42 +42,42 @@ impl Patience {
     }
 }
 
-/// The manager did not do what was asked.
+/// A request to the manager failed.
 #[derive(thiserror::Error)]
 pub enum SessionError {
-    /// There is none, and none could be started.
+    /// No manager runs, and none could be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// The connection failed.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// It refused.
+    /// The manager refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It did not answer.
+    /// The manager did not answer.
     #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
     TimedOut(u128),
-    /// It ended before it answered, and so did its successors.
+    /// The manager ended before it answered, and so did its successors.
     #[error(
-        "rgapsd has ended before it answered, {deaths} times in a row, each time another one: its log, {log}, the kernel's log (out of memory?) and its \
-         limits (ulimit -a) may say why"
+        "rgapsd has ended before it answered, {deaths} times in a row, each time another one: see its log, {log}, the kernel's log (out of \
+         memory?) and its limits (ulimit -a)"
     )]
     Died {
-        /// How often.
+        /// How many managers ended.
         deaths: u32,
-        /// Where to look.
+        /// The log file.
         log: PathBuf,
     },
-    /// It answered something else.
-    #[error("rgapsd gave an answer that does not belong to the question")]
+    /// The answer is not one to this request.
+    #[error("rgapsd sent an answer that does not belong to the request")]
     Confused,
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl SessionError {
-    /// Whether something is used up, here or at the manager's: it may be there again later.
+    /// Whether descriptors or memory ran out, here or in the manager: a later attempt may succeed.
     pub(crate) fn is_lack(&self) -> bool {
         let of_connection = |error: &LocalError| match error {
             LocalError::Descriptors { .. } | LocalError::TooManyUnread { .. } => true,
@@ -92,14 +92,14 @@ impl SessionError {
     }
 }
 
-/// EMFILE, ENFILE and ENOMEM, as the standard library writes them, of whatever made the error.
+/// Whether an error of any type is EMFILE, ENFILE or ENOMEM, as the standard library writes them.
 pub(crate) fn is_lack(error: &dyn std::error::Error) -> bool {
     let text = error.to_string();
     ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part))
 }
 
-/// The locks by which this client is known to live: that of the last manager that knows it, and those of managers of which it is not certain what
-/// they have noted. Each is told to the next manager, and kept until one says that it knows this client by another.
+/// The locks by which managers may know this client: the lock that the last manager confirmed, and locks that later managers gave before they died,
+/// since they may have noted them. The next manager is told all of them. When a manager confirms one, the others are released.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Vec<(LockId, ProcessLock)>);
 
@@ -110,13 +110,13 @@ impl Locks {
 
     fn add(&mut self, id: LockId, lock: ProcessLock) {
         if self.0.len() == HELD_LOCKS_MAX {
-            // By the first one it may still be noted, and by the last.
+            // Notes may still name this client by the first lock, or by the latest one.
             self.0.remove(1);
         }
         self.0.push((id, lock));
     }
 
-    /// A manager knows this client by this lock. False if it is none that is held.
+    /// A manager has confirmed this lock: releases all others. False if this lock is not held.
     fn keep_only(&mut self, id: LockId) -> bool {
         let is_held = self.0.iter().any(|(held, _)| *held == id);
         if is_held {
@@ -126,7 +126,7 @@ impl Locks {
     }
 }
 
-/// What a manager is told of this client, again and again if it dies.
+/// What this client tells a manager about itself, and its successor if that manager dies.
 #[derive(Debug)]
 pub(crate) struct Hello<'a> {
     pub(crate) dir: &'a RuntimeDir,
@@ -142,7 +142,7 @@ pub(crate) struct Greeted {
 }
 
 impl Hello<'_> {
-    /// Connects and says hello, again while managers die of whom one was there, until the time of an answer is over.
+    /// Connects and says hello. Tries again, for `ANSWER_TIMEOUT` in all, if a manager dies before it answers.
     pub(crate) fn say_until_answered(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
         let mut patience = Patience::new(ANSWER_TIMEOUT);
         let mut was_there = false;
@@ -171,7 +171,7 @@ impl Hello<'_> {
         let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_| ())?;
         let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
         if let Some(file) = files.into_iter().next() {
-            // Held whatever becomes of the answer: the manager may have noted it.
+            // The lock is kept even if no answer comes, since the manager may have noted it.
             self.locks.add(welcome.lock, ProcessLock::take(file)?);
             ask(&connection, Body::Locked, &[], |_| ())?;
         }
@@ -182,7 +182,7 @@ impl Hello<'_> {
     }
 }
 
-/// One question and its answer on a connection that nobody else reads. Notices that come between them go to `notice`.
+/// Sends a request and waits for its answer, on a connection that no other thread reads. Notices that arrive meanwhile go to `notice`.
 pub(crate) fn ask(
     connection: &Connection,
     body: Body,

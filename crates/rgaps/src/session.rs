@@ -537,7 +537,7 @@ impl Session {
                     tracing::debug!(%error, "no successor of rgapsd yet");
                     let is_lack = error.is_lack();
                     if is_lack && !std::mem::replace(&mut has_warned, true) {
-                        tracing::warn!(%error, "rgapsd has a successor, which cannot take back what this node has; trying again");
+                        tracing::warn!(%error, "rgapsd has a successor, which cannot take back this node's slots; trying again");
                     }
                     if let SessionError::Spawn(error) = &error {
                         pauses.note(error, Instant::now());
