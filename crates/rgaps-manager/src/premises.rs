@@ -1,13 +1,15 @@
 //! Restores the manager's files when another program, such as a cleaner of /tmp, removes them from the runtime directory.
 //!
 //! The manager watches the directory, the socket in it, and the files that a successor needs: lock files of clients, notes of topics, the epoch.
-//! Many cleaners leave sockets alone and remove only these files. What is missing the manager creates again at once. It keeps its own lock
-//! meanwhile, since it locks the directory and no file in it. If the whole directory is removed, another manager may create and lock it first;
-//! then this manager exits. A manager without clients exits as soon as any of these files is missing.
+//! Many cleaners leave sockets alone and remove only these files. The manager creates a missing directory, socket, note or epoch again at once. It
+//! cuts off a client whose lock file is missing; that client connects again and locks a new file. Other clients notice nothing. A manager without
+//! clients exits as soon as any of these files is missing.
+//!
+//! Removing files does not release the manager's own lock, since it locks the directory itself. If the whole directory is removed, another manager
+//! may create and lock it first; then this manager exits.
 //!
 //! An event of the watch only says which file to check: the watch also reports files that the manager removes itself, and it loses events when its
-//! queue is full. The manager cuts off a client whose lock file is missing. That client connects again and locks a new file. Other clients
-//! notice nothing.
+//! queue is full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -230,7 +232,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// What is missing of the file with this name.
+    /// Whether the file with this name is missing.
     fn lacking_of(&self, name: &str) -> Lacking {
         let mut lacking = Lacking::default();
         match self.dir.meaning(name) {

@@ -85,7 +85,7 @@ fn wiped_on_fork() -> io::Result<*mut u64> {
     Ok(page.cast())
 }
 
-/// A page that nobody else knows.
+/// A page to which no other thread has a reference.
 fn unmap(page: *mut u64) {
     // SAFETY: exactly one page of `wiped_on_fork`, to which there is no reference. A failure could only leak it.
     let _ = unsafe { munmap(page.cast(), PAGE_BYTES) };

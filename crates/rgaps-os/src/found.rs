@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Found {
-    /// Finds what is at a path, without opening it.
+    /// Finds the file at a path, without opening it.
     pub fn at(path: &Path, links: Links) -> io::Result<Self> {
         let how = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
         // With O_PATH, open(2) opens nothing.
@@ -60,7 +60,7 @@ impl Found {
     }
 }
 
-/// Device and inode of what is at a path; a symbolic link there is followed.
+/// Device and inode of the file at a path; a symbolic link there is followed.
 pub fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
     Ok(see(CWD, path, AtFlags::empty())?.identity)
 }

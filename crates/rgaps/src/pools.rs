@@ -4,8 +4,8 @@
 //! one request for each is open. A call that may not wait for the answer (`Call::Polling`) is woken by it. If a call gives up waiting, the next call
 //! uses the answer.
 //!
-//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by whoever put it back,
-//!             or by the manager's answer. P2 the message is lost only if the pool can never be mapped again.
+//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by the call that put it
+//!             back, or by the manager's answer. P2 the message is lost only if the pool can never be mapped again.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -207,7 +207,7 @@ impl SubscriberInner {
         }
     }
 
-    /// Puts back a message whose pool the manager has to answer for first.
+    /// Puts back a message whose pool the manager has been asked for.
     pub(crate) fn put_back_until_answered(&self, held: Held) {
         let wanted = Wanted::Pool(held.pool());
         self.reader().put_back(held);
