@@ -340,7 +340,7 @@ impl ForkedProducer {
 
     fn dies(&mut self, bench: &Bench) {
         self.child.kill().unwrap();
-        until(|| log(bench).contains("one that was forked from it has its GPU still"));
+        until(|| log(bench).contains("a process forked from it still has its GPU open"));
     }
 
     fn stays_pending_until_the_fork_ends(self, bench: &Bench) {
