@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rgaps::{Node, NodeError};
 use rgaps_control::announcements::Counters;
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::{Budget, Config, Given, Limits, Running, spawn};
@@ -198,18 +199,44 @@ fn manager() -> Finding {
     let given = Given::load(&BTreeMap::new(), Unset::Local);
     let found = Running::find();
     // The finding before this one reports an invalid configuration.
-    let warning = found.as_ref().filter(|_| given.is_ok()).and_then(|running| running.warning(given));
-    of_manager(found.map(|running| running.to_string()), warning, spawn::find_program(), spawn::is_turned_off())
+    let runs = found.map(|running| Runs {
+        process: running.to_string(),
+        warning: given.is_ok().then(|| running.warning(given)).flatten(),
+        fault: answers().err().map(|error| error.to_string()),
+    });
+    of_manager(runs, spawn::find_program(), spawn::is_turned_off())
 }
 
-fn of_manager(runs: Option<String>, warning: Option<String>, program: Option<PathBuf>, is_turned_off: bool) -> Finding {
+/// A manager that runs.
+#[derive(Debug)]
+struct Runs {
+    process: String,
+    /// Where its configuration differs from this program's.
+    warning: Option<String>,
+    /// Why it does not answer a client.
+    fault: Option<String>,
+}
+
+/// Whether the manager answers a client.
+fn answers() -> Result<(), NodeError> {
+    Node::builder().name("rgaps doctor").no_autostart().build()?.topics().map(drop)
+}
+
+fn of_manager(runs: Option<Runs>, program: Option<PathBuf>, is_turned_off: bool) -> Finding {
     const WHAT: &str = "manager";
     const LOOKED: &str = "RGAPSD, the folder of this program, the one above it, PATH";
     match (runs, program) {
-        (Some(process), _) => match warning {
-            Some(warning) => Finding::limited(WHAT, format!("{process} runs"), warning),
-            None => Finding::ok(WHAT, format!("{process} runs, as configured")),
-        },
+        (Some(Runs { process, fault: Some(fault), .. }), _) => Finding::broken(
+            WHAT,
+            format!("{process} runs, and serves no client: {fault}"),
+            format!(
+                "if {process} is stopped, continue it (kill -CONT); otherwise end it (kill), and the next client starts another"
+            ),
+        ),
+        (Some(Runs { process, warning: Some(warning), .. }), _) => {
+            Finding::limited(WHAT, format!("{process} runs"), warning)
+        }
+        (Some(Runs { process, .. }), _) => Finding::ok(WHAT, format!("{process} runs, as configured")),
         (None, None) => Finding::broken(
             WHAT,
             "none runs, and there is no rgapsd",
@@ -354,16 +381,21 @@ mod tests {
     #[test]
     fn the_manager_that_runs_or_would_be_started_is_named() {
         let program = || Some(PathBuf::from("/opt/rgapsd"));
-        let running = of_manager(Some("process 7".to_owned()), None, program(), false);
+        let runs = |warning: Option<&str>, fault: Option<&str>| {
+            let [warning, fault] = [warning, fault].map(|text| text.map(str::to_owned));
+            of_manager(Some(Runs { process: "process 7".to_owned(), warning, fault }), program(), false)
+        };
+        let running = runs(None, None);
         assert!(running.verdict == Verdict::Ok && running.found.contains("process 7"), "{running:?}");
-        let other =
-            of_manager(Some("process 7".to_owned()), Some("without effect: listen".to_owned()), program(), false);
+        let other = runs(Some("without effect: listen"), None);
         assert!(other.verdict == Verdict::Limited && other.remedy.contains("listen"), "{other:?}");
-        let started = of_manager(None, None, program(), false);
+        let stopped = runs(None, Some("no answer"));
+        assert!(stopped.verdict == Verdict::Broken && stopped.found.contains("no answer"), "{stopped:?}");
+        let started = of_manager(None, program(), false);
         assert!(started.verdict == Verdict::Ok && started.found.contains("starts /opt/rgapsd"), "{started:?}");
-        let by_hand = of_manager(None, None, program(), true);
+        let by_hand = of_manager(None, program(), true);
         assert!(by_hand.verdict == Verdict::Limited && by_hand.remedy.contains("start /opt/rgapsd"), "{by_hand:?}");
-        let none = of_manager(None, None, None, false);
+        let none = of_manager(None, None, false);
         assert!(none.verdict == Verdict::Broken && none.remedy.contains("RGAPSD"), "{none:?}");
     }
 

@@ -11,6 +11,7 @@ use rgaps::types::{Bytes, Header, Meta, MetaError};
 use rgaps::{Durability, Node, PublisherQos};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_testing::Child;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
@@ -73,6 +74,27 @@ fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
     assert!(good && errors.is_empty(), "it is so: {errors}");
     let found = network(closed(&["--json", "doctor"]).env("RGAPS_NETWORK", "open"));
     assert!(found["found"].as_str().unwrap().starts_with("local (process"), "{found}");
+}
+
+#[test]
+fn doctor_reports_a_manager_that_runs_and_answers_nobody() {
+    let host = Host::new("stopped");
+    let (good, _, errors) = outcome(&mut host.rgaps(&["topic", "list"]));
+    assert!(good, "{errors}");
+    let [manager] = host.dir.users().unwrap()[..] else { panic!("one manager") };
+    let manager = Pid::from_raw(manager as i32).unwrap();
+    let of_manager = || {
+        let (_, said, errors) = outcome(&mut host.rgaps(&["--json", "doctor"]));
+        let found: Vec<Value> = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
+        found.into_iter().find(|finding| finding["what"] == "manager").unwrap()
+    };
+    kill_process(manager, Signal::STOP).unwrap();
+    let found = of_manager();
+    kill_process(manager, Signal::CONT).unwrap();
+    assert!(found["found"].as_str().unwrap().contains("serves no client: rgapsd did not answer"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("kill -CONT"), "{found}");
+    let found = of_manager();
+    assert!(found["found"].as_str().unwrap().contains("runs, as configured"), "{found}");
 }
 
 #[test]
