@@ -23,7 +23,7 @@ pub enum Durability {
     /// No.
     #[default]
     Volatile,
-    /// Yes, the publisher's last `history_depth` messages.
+    /// Yes, the publisher's last `history_depth` messages, until the publisher is dropped or its process ends.
     TransientLocal,
 }
 

@@ -50,7 +50,7 @@ const ATTEMPTS: u32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// It cannot be created or read.
-    #[error("{path}: {source}; set RGAPS_RUNTIME_DIR to a directory of your own")]
+    #[error("{path}: {source}{}", remedy(source))]
     Io {
         /// The path.
         path: PathBuf,
@@ -94,6 +94,19 @@ pub enum RuntimeError {
         /// The path.
         path: PathBuf,
     },
+}
+
+/// What to do about an error of a file in the directory. For a lack of descriptors the caller names the limit.
+fn remedy(source: &io::Error) -> &'static str {
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    match source.raw_os_error() {
+        Some(EMFILE | ENFILE) => "",
+        _ if source.kind() == io::ErrorKind::PermissionDenied => {
+            "; this user must be able to write there (chmod u+rwx), or set RGAPS_RUNTIME_DIR to a directory of your own"
+        }
+        _ => "; set RGAPS_RUNTIME_DIR to a directory of your own",
+    }
 }
 
 impl RuntimeError {

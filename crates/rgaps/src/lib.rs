@@ -7,11 +7,12 @@
 //!
 //! let node = Node::new("camera")?;
 //! let publisher = node.publisher::<Image>("camera/front")?;
+//! let subscriber = node.subscriber::<Image>("camera/front")?; // before the first sample: a late joiner gets no older samples
+//!
 //! let mut sample = publisher.loan(Image::new(1920, 1080, Encoding::Rgb8)?)?;
 //! sample.fill(128); // written in place, where subscribers will read it
 //! sample.publish()?;
 //!
-//! let subscriber = node.subscriber::<Image>("camera/front")?;
 //! if let Some(sample) = subscriber.wait(std::time::Duration::from_secs(1))? {
 //!     let sample: Sample<Image> = sample;
 //!     println!("{} x {}: {} B", sample.meta().width, sample.meta().height, sample.bytes().len());
@@ -22,6 +23,9 @@
 //! On a GPU, kernels read and fill payloads in place: `Loan::view` and `Sample::view` return the kernel argument that describes a payload, and
 //! `publish_on` and `take_on` order the work on a stream (`examples/kernel`). `dlpack` describes payloads to array libraries. `dynamic` is for
 //! programs that learn the type of a topic at run time.
+//!
+//! What is no error, such as a depth that is granted in part, a QoS that does not match, or a setting without effect, is reported through the crate
+//! `tracing`. A program that installs no subscriber of `tracing` does not see these warnings.
 //!
 //! This crate links neither zenoh nor verbs nor CUDA. The host's manager, `rgapsd`, does the networking; a node starts it if it is not running.
 
