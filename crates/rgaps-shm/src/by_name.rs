@@ -134,7 +134,7 @@ impl ReaderPort {
         for message in waiting.iter_mut().rev().filter(|message| !message.is_ended) {
             let of_publisher = kept_of.entry(message.owner).or_default();
             let entries = self.segment.publisher(message.owner).map_or(0, |publisher| entries_of(publisher).1);
-            message.is_excess = kept >= PASSED_MAX || *of_publisher >= entries / 2;
+            message.is_excess = kept >= PASSED_MAX || *of_publisher >= (entries / 2).max(1);
             kept += usize::from(!message.is_excess);
             *of_publisher += u32::from(!message.is_excess);
         }

@@ -206,12 +206,12 @@ impl WriterPort {
         loan.map_err(|error| error.kept_by(self.keeper())).inspect_err(|_| self.count_refusal())
     }
 
-    /// The first subscriber found that keeps the oldest message from being freed.
+    /// The first subscriber found that keeps a message from being freed, the oldest such message.
     pub fn keeper(&self) -> Option<Keeper> {
         let (_, end) = self.begin_pass();
-        let oldest = self.outstanding.front()?;
         let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
-        let keeper = self.subscribers.readers(oldest.offered()).find(keeps)?;
+        let keeper_of = |message: &Outstanding| self.subscribers.readers(message.offered()).find(keeps);
+        let keeper = self.outstanding.iter().find_map(keeper_of)?;
         let words = self.segment.subscriber(keeper.slot.index)?;
         let pid = words.pid.load(Ordering::Relaxed) as u32;
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })

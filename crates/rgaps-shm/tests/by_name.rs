@@ -367,6 +367,18 @@ fn a_corrupt_join_position_causes_no_panic_and_no_endless_loop() {
 }
 
 #[test]
+fn the_only_message_of_a_publisher_waits_while_anothers_is_taken_by_handle() {
+    let host = Host::new(1);
+    let (mut one, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
+    let mut reader = host.subscriber(0);
+    one.publish(10, Exhaustion::Refuse).unwrap();
+    other.sequence = 1;
+    other.publish(10, Exhaustion::Refuse).unwrap();
+    assert!(matches!(take_by_name(&mut reader, named(2)), TakenByName::Here(_)));
+    assert_eq!((lost(&reader), sequences(&mut reader)), (0, vec![1]));
+}
+
+#[test]
 fn a_poisoned_message_that_is_taken_by_name_is_counted_once() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);

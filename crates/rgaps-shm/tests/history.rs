@@ -208,3 +208,19 @@ fn room_that_cannot_be_made_costs_nothing() {
     drop(held);
     assert!(publisher.port.make_room(0));
 }
+
+#[test]
+fn who_keeps_a_loan_from_space_is_named_though_history_keeps_an_older_message() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 8);
+    let mut holder = host.subscriber(10);
+    for _ in 0..3 {
+        publisher.publish(300_000, Exhaustion::Refuse).unwrap();
+    }
+    drop(take(&mut holder).unwrap());
+    let held = [take(&mut holder).unwrap(), take(&mut holder).unwrap()];
+    publisher.publish(900_000, Exhaustion::DropOldest).unwrap_err();
+    assert_eq!(kept(&host), [1, 2, 3]);
+    assert!(publisher.port.keeper().is_some());
+    drop(held);
+}
