@@ -201,7 +201,11 @@ impl Listener {
         let sample = match taken {
             Ok(sample) => sample?,
             Err(error @ TakeError::Pool { .. }) => {
-                self.errors.push(error.to_string());
+                // Until its publisher continues and hands the pool back, the message stays the next one. A publisher that is refused panics.
+                let text = error.to_string();
+                if !text.contains("has not handed this pool back") {
+                    self.errors.push(text);
+                }
                 return None;
             }
             Err(error) => panic!("{error}"),
