@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use rgaps_os::{Found, Holder, Links, found, pidfd};
@@ -117,9 +118,10 @@ impl ClientLocks {
         }
     }
 
-    /// Keeps the file of a new lock open.
-    pub fn keep(&mut self, lock: LockId, file: File) -> io::Result<FileId> {
-        let found = FileId::from(rgaps_os::memfd::identity(&file)?);
+    /// Keeps the file of a new lock open. Opens it again: a process does not see the locks of its own open file description.
+    pub fn keep(&mut self, lock: LockId, file: &File) -> io::Result<FileId> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (file, found) = open_lock_file(Path::new(&path), Links::Follow)?;
         self.open.insert(lock, (found, file));
         Ok(found)
     }
@@ -330,6 +332,23 @@ mod tests {
         assert!(files_of_process(pid, BTreeSet::from([client.file])).unwrap().contains_key(&client.file));
         let other = FileId { inode: client.file.inode + 1_000_000, ..client.file };
         assert!(files_of_process(pid, BTreeSet::from([other])).unwrap().is_empty());
+        fs::remove_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_was_given_out_shows_whether_a_fork_has_its_file() {
+        let dir = scratch("given-out");
+        let (lock, file) = dir.new_client_lock().unwrap();
+        let client = noted(lock, &file, std::process::id());
+        let mut locks = ClientLocks::new(Lifetime::WithForks);
+        assert_eq!(locks.keep(lock, &file).unwrap(), client.file);
+        assert!(!locks.lives(&dir, client));
+        // A process does not see its own lock, but sees who has the file, as a fork would.
+        let taken = rgaps_os::ProcessLock::take(file.into()).unwrap();
+        assert!(locks.lives(&dir, client));
+        drop(taken);
+        assert!(!locks.lives(&dir, client));
+        locks.forget(&dir, lock);
         fs::remove_dir(dir.path()).unwrap();
     }
 

@@ -4,7 +4,7 @@ use rgaps_control::LockId;
 use rgaps_control::local::LocalError;
 use rgaps_device::DeviceKind;
 
-use crate::clients::{Client, ClientId};
+use crate::clients::ClientId;
 use crate::manager::Manager;
 
 /// Slots of ended clients that are released in one turn, before the manager serves clients again.
@@ -36,9 +36,16 @@ impl Manager {
     }
 
     /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.
-    fn has_streams(&self, id: ClientId) -> bool {
-        let has = |client: &Client| !client.slots.is_empty() && client.is_held_open();
-        self.memory.backend().kind() == DeviceKind::Cuda && self.clients.by_id.get(&id).is_some_and(has)
+    /// The child has the client's socket, or one of an earlier manager and the client's lock file.
+    fn has_streams(&mut self, id: ClientId) -> bool {
+        if self.memory.backend().kind() != DeviceKind::Cuda {
+            return false;
+        }
+        let Some(client) = self.clients.by_id.get(&id) else { return false };
+        // Slots that it keeps for its streams are awaited.
+        let has_slots = !client.slots.is_empty() || client.lock.is_some_and(|lock| self.adoption.names(lock));
+        let (is_held_open, noted) = (client.is_held_open(), client.noted());
+        has_slots && (is_held_open || noted.is_some_and(|noted| self.locks.lives(&self.dir, noted)))
     }
 
     pub(crate) fn client_died(&mut self, id: ClientId) {

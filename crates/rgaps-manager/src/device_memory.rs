@@ -86,7 +86,7 @@ impl DeviceMemoryManager {
         description: &PoolDescription,
         slabs: Vec<OwnedFd>,
     ) -> Result<(), PoolError> {
-        let file = slabs.first().and_then(|first| memfd::identity(first).ok());
+        let file = slabs.first().and_then(|first| memfd::sealed_identity(first).ok());
         let handed = file.map(|file| PoolNote { bytes: description.bytes, file });
         if noted.is_none() || handed != noted {
             let granted = noted.map_or("none is noted".to_owned(), |noted| format!("{} B", noted.bytes));

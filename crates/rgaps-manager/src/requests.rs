@@ -130,7 +130,7 @@ impl Manager {
                     self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
                 }
                 let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
-                let kept = file.try_clone().and_then(|file| self.locks.keep(lock, file));
+                let kept = self.locks.keep(lock, &file);
                 let kept = kept.inspect_err(|_| self.locks.forget(&self.dir, lock));
                 files.push(file.into());
                 (lock, kept.map_err(|error| exhausted(&error))?)

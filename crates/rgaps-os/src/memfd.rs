@@ -118,19 +118,22 @@ pub fn punch_hole(fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
 /// Checks a descriptor that came from another process before it is mapped.
 pub fn check(fd: impl AsFd, bytes: u64, seals: Seals) -> Result<(), SealError> {
     let fd = fd.as_fd();
-    let found = fcntl_get_seals(fd).map_err(io::Error::from)?;
-    let mut wanted = SealFlags::SHRINK | SealFlags::GROW;
-    if seals == Seals::SizeAndFutureWrite {
-        wanted |= SealFlags::FUTURE_WRITE;
-    }
-    if !found.contains(wanted) {
-        return Err(SealError::Missing { missing: format!("{:?}", wanted - found) });
-    }
+    check_seals(fd, seals)?;
     let size = fstat(fd).map_err(io::Error::from)?.st_size as u64;
     if size != bytes {
         return Err(SealError::Size { expected: bytes, found: size });
     }
     Ok(())
+}
+
+/// Seals are asked for first: of a file that is not memory, fstat(2) may block.
+fn check_seals(fd: BorrowedFd<'_>, seals: Seals) -> Result<(), SealError> {
+    let found = fcntl_get_seals(fd).map_err(io::Error::from)?;
+    let mut wanted = SealFlags::SHRINK | SealFlags::GROW;
+    if seals == Seals::SizeAndFutureWrite {
+        wanted |= SealFlags::FUTURE_WRITE;
+    }
+    if found.contains(wanted) { Ok(()) } else { Err(SealError::Missing { missing: format!("{:?}", wanted - found) }) }
 }
 
 /// As `check` of a size, and that the memory is this user's.
@@ -145,6 +148,13 @@ pub fn check_own(fd: impl AsFd, bytes: u64) -> Result<(), SealError> {
 pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// As `identity`, of a descriptor that came from another process: an error if it is no memfd whose size is sealed.
+pub fn sealed_identity(fd: impl AsFd) -> Result<(u64, u64), SealError> {
+    let fd = fd.as_fd();
+    check_seals(fd, Seals::Size)?;
+    Ok(identity(fd)?)
 }
 
 /// The file's length in bytes.

@@ -446,6 +446,22 @@ fn a_successor_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
     producer.stays_pending_until_the_fork_ends(&bench);
 }
 
+#[test]
+fn a_successor_that_took_slots_back_frees_none_while_a_fork_keeps_the_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    // The fork has the first manager's socket, and no other.
+    let mut producer = ForkedProducer::of(&bench);
+    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
+    until(|| bench.node.topics().is_ok_and(|topics| topics.iter().any(|topic| topic.publishers == 2)));
+    producer.dies(&bench);
+    ticked(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
 fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
     let mut child = a_producer(bench, "alone");
     let sample = subscriber.take_on(stream).unwrap().unwrap();
