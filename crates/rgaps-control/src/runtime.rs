@@ -15,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::announcements::Counters;
@@ -98,11 +99,9 @@ pub enum RuntimeError {
 
 /// What to do about an error of a file in the directory. For a lack of descriptors the caller names the limit.
 fn remedy(source: &io::Error) -> &'static str {
-    const EMFILE: i32 = 24;
-    const ENFILE: i32 = 23;
-    match source.raw_os_error() {
-        Some(EMFILE | ENFILE) => "",
-        _ if source.kind() == io::ErrorKind::PermissionDenied => {
+    match Errno::from_io_error(source) {
+        Some(Errno::MFILE | Errno::NFILE) => "",
+        Some(Errno::ACCESS) => {
             "; this user must be able to write there (chmod u+rwx), or set RGAPS_RUNTIME_DIR to a directory of your own"
         }
         _ => "; set RGAPS_RUNTIME_DIR to a directory of your own",
@@ -215,7 +214,7 @@ fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Re
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(failed(error.into())),
         }
         // The previous holder may have removed the file between our open and our lock: then our lock excludes no process.
@@ -466,8 +465,11 @@ impl RuntimeDir {
             }
             let path = entry.path();
             // A file with an extension is an incomplete note: its writer died before it renamed the file.
-            let text = if path.extension().is_some() { Ok(Vec::new()) } else { fs::read(&path) };
-            match text.map(|text| crate::text::from_json(&text)) {
+            if path.extension().is_some() {
+                let _ = fs::remove_file(&path);
+                continue;
+            }
+            match fs::read(&path).map(|text| crate::text::from_json(&text)) {
                 Ok(Ok(note)) => notes.push(note),
                 Ok(Err(_)) => drop(fs::remove_file(&path)),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {}

@@ -141,6 +141,7 @@ impl Premises {
             self.listener = listen(dir, self.group)?;
             (is_anew, self.looked_at) = (true, None);
         }
+        // If they were removed once more, the next turn finds that.
         Ok(Found::Own { is_anew, lacking })
     }
 }
