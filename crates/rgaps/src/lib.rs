@@ -24,8 +24,8 @@
 //! `publish_on` and `take_on` order the work on a stream (`examples/kernel`). `dlpack` describes payloads to array libraries. `dynamic` is for
 //! programs that learn the type of a topic at run time.
 //!
-//! What is no error, such as a depth that is granted in part, a QoS that does not match, or a setting without effect, is reported through the crate
-//! `tracing`. A program that installs no subscriber of `tracing` does not see these warnings.
+//! Warnings, for example of a depth that is granted in part, a QoS that does not match, or a setting without effect, are logged through the crate
+//! `tracing`. A program that installs no log subscriber of that crate prints none of them.
 //!
 //! This crate links neither zenoh nor verbs nor CUDA. The host's manager, `rgapsd`, does the networking; a node starts it if it is not running.
 

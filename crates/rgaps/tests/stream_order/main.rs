@@ -351,6 +351,12 @@ impl ForkedProducer {
     }
 }
 
+/// The manager that the bench's node started, while no other process uses the directory.
+fn the_manager(bench: &Bench) -> Pid {
+    let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    Pid::from_raw(manager as i32).unwrap()
+}
+
 fn log(bench: &Bench) -> String {
     std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap()
 }
@@ -435,10 +441,10 @@ fn a_successor_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    let manager = the_manager(&bench);
     let mut producer = ForkedProducer::of(&bench);
     producer.child.stop().unwrap();
-    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
+    kill_process(manager, Signal::KILL).unwrap();
     // It knows the producer by the notes of its predecessor alone.
     until(|| log(&bench).matches("rgapsd serves").count() == 2);
     producer.child.kill().unwrap();
@@ -452,10 +458,10 @@ fn a_successor_that_took_slots_back_frees_none_while_a_fork_keeps_the_gpu() {
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    let manager = the_manager(&bench);
     // The fork has the first manager's socket, and no other.
     let mut producer = ForkedProducer::of(&bench);
-    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
+    kill_process(manager, Signal::KILL).unwrap();
     until(|| bench.node.topics().is_ok_and(|topics| topics.iter().any(|topic| topic.publishers == 2)));
     producer.dies(&bench);
     ticked(&bench);
