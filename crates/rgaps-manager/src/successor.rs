@@ -251,6 +251,10 @@ impl Manager {
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
                 let event = descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?;
+                if let Some(event) = &event {
+                    // A publisher may have published and left before it could know this subscriber.
+                    let _ = event.signal();
+                }
                 topic.slot_table.adopt_pages(own);
                 topic.subscribers.insert(*slot, LocalSubscriber { qos: *qos, event });
             }

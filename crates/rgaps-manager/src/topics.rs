@@ -205,9 +205,14 @@ impl Topic {
         }
     }
 
-    /// Drains a publisher that left or died, or an arrival that ended for good.
+    /// Drains a publisher that left or died, or an arrival that ended for good. Signals the event descriptors of all subscribers, since it may have
+    /// published without knowing them.
     pub(crate) fn drain(&self, slot: PublisherSlot) {
         self.slot_table.drain_publisher(slot);
+        let local = self.subscribers.values().filter_map(|subscriber| subscriber.event.as_ref());
+        local.chain(self.outbound.values().map(|outbound| outbound.control.event())).for_each(|event| {
+            let _ = event.signal();
+        });
         if self.slot_table.reclaim(slot) == 0 {
             self.pools.remove(slot);
         }

@@ -99,10 +99,11 @@ fn role_of_a_subscriber() {
     println!("node");
     std::io::stdin().lock().lines().next();
     let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
-    let event = (role == "event").then(|| subscriber.descriptor().unwrap());
+    let event = (role != "words").then(|| subscriber.descriptor().unwrap());
     println!("joined");
+    let wanted = if role == "one" { 1 } else { 5 };
     let mut taken = 0;
-    while taken < 5 {
+    while taken < wanted {
         if let Some(event) = event {
             assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the descriptor was not signalled");
         }
@@ -115,6 +116,33 @@ fn role_of_a_subscriber() {
     std::thread::park();
 }
 
+/// Another process with a node, which subscribes when it is told to.
+fn subscriber_process(dir: &RuntimeDir, role: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role_of_a_subscriber", "--ignored", "--nocapture"]);
+    command.env("RGAPS_TEST_UNKNOWN", role).env("RGAPS_RUNTIME_DIR", dir.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = Child::spawn(&mut command).unwrap();
+    child.output_after("node").expect("it has a node");
+    child
+}
+
+fn join(child: &mut Child) {
+    child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    child.output_after("joined").expect("it joins");
+}
+
+/// Calls `meanwhile` while this process has only `free` descriptors left.
+fn while_few_are_free(free: usize, meanwhile: impl FnOnce()) {
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len() - free);
+    meanwhile();
+    drop(taken);
+    setrlimit(Resource::Nofile, before).unwrap();
+}
+
 /// A subscriber joins while the publisher's process has only `free` descriptors left for a moment.
 fn joins_while_few_are_free(role: &str, free: usize) {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
@@ -122,24 +150,57 @@ fn joins_while_few_are_free(role: &str, free: usize) {
     let _manager = manager(&dir, "");
     let node = node(&dir);
     let publisher = publisher(&node);
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role_of_a_subscriber", "--ignored", "--nocapture"]);
-    command.env("RGAPS_TEST_UNKNOWN", role).env("RGAPS_RUNTIME_DIR", dir.path());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = Child::spawn(&mut command).unwrap();
-    child.output_after("node").expect("it has a node");
-    let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
-    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    taken.truncate(taken.len() - free);
-    child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    child.output_after("joined").expect("it joins");
-    // Once the node's thread has read a later answer of the manager, it has read the announcement and requests the subscriber. It has
-    // that answer soon after.
-    (0..5).for_each(|_| drop(node.topics()));
-    drop(taken);
-    setrlimit(Resource::Nofile, before).unwrap();
+    let mut child = subscriber_process(&dir, role);
+    while_few_are_free(free, || {
+        join(&mut child);
+        // Once the node's thread has read a later answer of the manager, it has read the announcement and requests the subscriber. It has
+        // that answer soon after.
+        (0..5).for_each(|_| drop(node.topics()));
+    });
     assert_knows(&publisher, &[]);
+    child.output_after("taken").expect("it takes");
+}
+
+#[test]
+fn a_publisher_that_leaves_without_knowing_a_subscriber_signals_it() {
+    if !again_with(&[], |_| Ok(())) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unknown-left").unwrap();
+    let _manager = manager(&dir, "");
+    let node = node(&dir);
+    let publisher = publisher(&node);
+    let mut child = subscriber_process(&dir, "one");
+    while_few_are_free(0, || {
+        join(&mut child);
+        publisher.push(&Bytes::new(1), &[1]).unwrap();
+        drop(publisher);
+        // The manager has read the detach request before it answers this.
+        drop(node.topics());
+    });
+    child.output_after("taken").expect("it takes");
+}
+
+#[test]
+fn a_publisher_that_left_while_a_subscriber_was_stopped_signals_it() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unknown-stopped").unwrap();
+    let first = manager(&dir, "");
+    let node = node(&dir);
+    // It hands the topic back to the second manager.
+    let _stays = publisher(&node);
+    let mut child = subscriber_process(&dir, "one");
+    join(&mut child);
+    child.stop().unwrap();
+    drop(first);
+    let _second = manager(&dir, "");
+    // The second manager cannot tell this publisher of the subscriber.
+    let publisher = publisher(&node);
+    publisher.push(&Bytes::new(1), &[1]).unwrap();
+    drop(publisher);
+    drop(node.topics());
+    child.go_on().unwrap();
     child.output_after("taken").expect("it takes");
 }
 
