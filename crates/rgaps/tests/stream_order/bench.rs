@@ -86,6 +86,6 @@ impl Source {
 /// Waits until the condition holds; the watchdog ends an endless wait.
 pub fn until(what: impl Fn() -> bool) {
     while !what() {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 }

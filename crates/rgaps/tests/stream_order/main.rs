@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::cell::Cell;
-use std::io::Read;
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use rgaps_os::{PidFd, ProcessLock};
 use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::Control;
 use rgaps_testing::{Child, Watchdog, is_again};
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod another_gpu;
@@ -333,9 +333,20 @@ struct ForkedProducer {
 
 impl ForkedProducer {
     fn of(bench: &Bench) -> Self {
-        let mut child = a_producer(bench, "forks");
+        Self::that(bench, "forks")
+    }
+
+    fn that(bench: &Bench, how: &str) -> Self {
+        let mut child = a_producer(bench, how);
         let input = child.std().stdin.take();
         Self { child, input, sample: bench.subscriber.take_on(&bench.stream).unwrap().unwrap() }
+    }
+
+    /// Waits until the producer has handed everything back to a new manager.
+    fn is_back(&mut self, bench: &Bench, managers: usize) {
+        until(|| log(bench).matches("rgapsd serves").count() == managers);
+        writeln!(self.input.as_mut().unwrap(), "go on").unwrap();
+        self.child.output_after("back").expect("it makes a publisher");
     }
 
     fn dies(&mut self, bench: &Bench) {
@@ -354,6 +365,13 @@ impl ForkedProducer {
 /// The manager that the bench's node started, while no other process uses the directory.
 fn the_manager(bench: &Bench) -> Pid {
     let [manager] = bench.dir.users().unwrap()[..] else { panic!("one manager, and no other process yet") };
+    Pid::from_raw(manager as i32).unwrap()
+}
+
+/// Its successor, which the node of some process started.
+fn the_second_manager(bench: &Bench) -> Pid {
+    let is_it = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "rgapsd\n");
+    let manager = bench.dir.users().unwrap().into_iter().find(is_it).unwrap();
     Pid::from_raw(manager as i32).unwrap()
 }
 
@@ -468,6 +486,57 @@ fn a_successor_that_took_slots_back_frees_none_while_a_fork_keeps_the_gpu() {
     producer.stays_pending_until_the_fork_ends(&bench);
 }
 
+#[test]
+fn a_slot_kept_for_a_stream_outlives_managers_and_ends_with_its_process() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut producer = ForkedProducer::that(&bench, "drops");
+    kill_process(manager, Signal::KILL).unwrap();
+    producer.is_back(&bench, 2);
+    ticked(&bench);
+    assert_eq!(producer.sample.status(), Readiness::Pending);
+    producer.child.kill().unwrap();
+    bench.stream.synchronize(LONG).unwrap();
+    assert_eq!(producer.sample.status(), Readiness::Poisoned);
+}
+
+#[test]
+fn a_slot_kept_for_a_stream_stays_while_a_fork_keeps_the_gpu_of_the_dead() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    // The fork has the second manager's socket.
+    let mut producer = ForkedProducer::that(&bench, "drops and later forks");
+    kill_process(manager, Signal::KILL).unwrap();
+    producer.is_back(&bench, 2);
+    producer.dies(&bench);
+    ticked(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
+#[test]
+fn a_third_manager_keeps_a_kept_slot_of_the_dead_while_a_fork_keeps_the_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut producer = ForkedProducer::that(&bench, "drops and forks");
+    kill_process(manager, Signal::KILL).unwrap();
+    producer.is_back(&bench, 2);
+    producer.child.kill().unwrap();
+    ticked(&bench);
+    kill_process(the_second_manager(&bench), Signal::KILL).unwrap();
+    until(|| log(&bench).matches("rgapsd serves").count() == 3);
+    ticked(&bench);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
 fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
     let mut child = a_producer(bench, "alone");
     let sample = subscriber.take_on(stream).unwrap().unwrap();
@@ -491,15 +560,35 @@ fn role_of_the_producer() {
     let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
     gpu.hold();
     publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
-    // SAFETY: the child has one thread, waits for the end of its input and ends with _exit, so that no destructor of its parent runs.
-    if how == "forks" && unsafe { libc::fork() } == 0 {
-        let _ = std::io::stdin().read(&mut [0]);
-        // SAFETY: as above.
-        unsafe { libc::_exit(0) };
+    let how = how.to_str().unwrap();
+    // The stream is held, so the slot is kept.
+    let _publisher = (!how.contains("drops")).then_some(publisher);
+    let is_late = how.contains("later");
+    if how.contains("forks") && !is_late {
+        fork_that_keeps_the_gpu();
     }
     println!("pushed");
+    for (number, line) in std::io::stdin().lines().enumerate() {
+        line.unwrap();
+        // It has no slot afterwards but the kept one.
+        drop(node.publisher::<Bytes>(&format!("back{number}")).unwrap());
+        if is_late {
+            fork_that_keeps_the_gpu();
+        }
+        println!("back");
+    }
     loop {
         std::thread::park();
+    }
+}
+
+/// The child ends at the end of the input, which its parent reads.
+fn fork_that_keeps_the_gpu() {
+    // SAFETY: the child has one thread, waits and ends with _exit, so that no destructor of its parent runs.
+    if unsafe { libc::fork() } == 0 {
+        let _ = poll(&mut [PollFd::new(&std::io::stdin(), PollFlags::empty())], None);
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
     }
 }
 
