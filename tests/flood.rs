@@ -237,7 +237,7 @@ fn a_flood_of_announcements_delays_no_local_client_and_leaves_no_trace() {
     // The counters that users see are noted a moment later.
     let noted = || rgaps_control::Running::new(dir.path(), 0).network.unwrap_or_default();
     while (noted().hosts, noted().endpoints) != (0, 0) || noted().announcements == 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     println!("{:?}", noted());
     for (publisher, subscriber) in &pairs[..TOPICS - 1] {

@@ -249,7 +249,7 @@ fn descriptor(handle: &Handle) -> Vec<u8> {
 /// Waits until the condition holds; the watchdog ends a wait that never does.
 fn until(what: impl Fn() -> bool) {
     while !what() {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 }
 

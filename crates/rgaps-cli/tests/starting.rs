@@ -92,7 +92,7 @@ fn a_client_that_finds_the_directory_taken_waits_for_its_manager() {
     let deadline = Instant::now() + LIMIT;
     while !std::fs::read_to_string(&log).is_ok_and(|text| text.contains("a manager already runs")) {
         assert!(Instant::now() < deadline, "no manager was started");
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     assert_eq!(list.wait_within(Duration::ZERO).unwrap(), Ended::StillRunning);
     drop(lock);

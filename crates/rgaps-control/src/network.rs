@@ -662,7 +662,7 @@ mod tests {
         let deadline = std::time::Instant::now() + LONG;
         while rgaps_os::linger::count().unwrap() > 0 {
             assert!(std::time::Instant::now() < deadline, "sockets of zenoh linger");
-            std::thread::yield_now();
+            rgaps_testing::pause();
         }
     }
 

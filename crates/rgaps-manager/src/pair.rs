@@ -28,6 +28,7 @@ use rgaps_shm::notify::Wait;
 use rgaps_shm::{
     Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
 };
+use rgaps_testing::until;
 
 use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
@@ -45,14 +46,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);
 const TO: HostId = HostId([2; 16]);
 const PUBLISHER: u64 = 7;
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "{what} never came");
-        std::thread::yield_now();
-    }
-}
 
 /// The subscribing host.
 struct Subscribing {

@@ -49,7 +49,7 @@ impl Host {
         let node = loop {
             match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
                 Ok(node) => break node,
-                Err(_) => std::thread::yield_now(),
+                Err(_) => rgaps_testing::pause(),
             }
         };
         Self { node, _manager: manager, _dir: dir }
@@ -120,7 +120,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
     block_on(publisher.descriptors().publisher.wait_for_subscription(&talker));
     block_on(descriptors.wait_for_publisher(&listener));
     while publisher.core().subscriber_count() == 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 
     let meta = Image::new(640, 480, Encoding::Rgb8).unwrap().in_frame("camera").unwrap();

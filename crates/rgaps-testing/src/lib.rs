@@ -3,8 +3,8 @@
 //! `again` runs a test in its own process. `hosts` makes network namespaces joined by a switch, with cables that can be pulled, or by a
 //! `bad_network`, which loses, delays and damages frames. `child` holds a process that does not outlive its guard. `crash` arms a crash point in a
 //! child and waits until the child has reached it. `programs` finds built programs. `proxy` damages the bytes of connections. `manager` runs rgapsd.
-//! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `watchdog` ends a test that hangs. `skip` reports,
-//! by name, tests that cannot run here.
+//! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `until` waits for what other processes do.
+//! `watchdog` ends a test that hangs. `skip` reports, by name, tests that cannot run here.
 //!
 //! No library of the workspace depends on this crate. Of the programs only `rgaps` does, for its demo of two hosts.
 
@@ -23,6 +23,7 @@ mod raw;
 pub mod runtime_dir;
 pub mod skip;
 pub mod system_calls;
+pub mod until;
 pub mod watchdog;
 
 pub use again::{again_with, is_again};
@@ -34,4 +35,5 @@ pub use proxy::{Proxy, Swap, Toward};
 pub use raw::exit_main_thread;
 pub use runtime_dir::RuntimeDir;
 pub use skip::skipped;
+pub use until::{pause, until};
 pub use watchdog::Watchdog;

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use rgaps::types::Bytes;
 use rgaps::{Durability, Node, NodeError, PublishError, Publisher, PublisherQos, Subscriber, TakeError};
 use rgaps_standin_cuda::link_into;
-use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, again_with, is_again, programs};
+use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, again_with, is_again, programs, until};
 use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
 
 use survivors::{
     LONG, PAYLOAD_BYTES, PUBLISHER_STEPS, Random, SUBSCRIBER_STEPS, Survivors, TOPIC, TopicMemory, Witness, holdings,
-    kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of, until,
+    kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of,
 };
 
 /// How much a manager's own memory may grow in the last rounds, while its allocator and stacks settle: eight pages.
@@ -127,7 +127,7 @@ fn manager_of(dir: &RuntimeDir) -> u32 {
         if let Some(pid) = managers.max() {
             return pid;
         }
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     panic!("no manager in {}", dir.path().display());
 }

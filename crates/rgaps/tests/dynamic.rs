@@ -53,7 +53,7 @@ impl Bench {
 /// Waits until the condition holds; the watchdog ends an endless wait.
 fn until(what: impl Fn() -> bool) {
     while !what() {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 }
 

@@ -149,7 +149,7 @@ fn on_a_device_a_block_is_used_again_only_after_the_stream_that_reads_it() {
     let source = Source::new(&bench.node, 2 * MIB);
     bench.warm_up(&source, 1);
     while bench.push(&source).is_err() {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let sample = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
     bench.stream.synchronize(LONG).unwrap();
@@ -158,7 +158,7 @@ fn on_a_device_a_block_is_used_again_only_after_the_stream_that_reads_it() {
     assert!(matches!(bench.push(&source), Err(PublishError::NoSpace { .. })), "the reader's stream has not got there");
     bench.open();
     while bench.push(&source).is_err() {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
     assert!(sample.to_host().unwrap() == source.content);

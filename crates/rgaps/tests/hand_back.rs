@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
 use rgaps_control::local::{Listener, Request};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs, until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 const TOPIC: &str = "hand_back";
@@ -80,7 +80,7 @@ fn role_of_a_client() {
             println!("ready");
             loop {
                 match publisher.loan(Bytes::new(1)) {
-                    Ok(_) => std::thread::yield_now(),
+                    Ok(_) => rgaps_testing::pause(),
                     Err(error) => break println!("loan: {error}"),
                 }
             }
@@ -124,21 +124,13 @@ fn manager_of(dir: &RuntimeDir, other_than: u32) -> u32 {
         if let Some(pid) = managers.max() {
             return pid;
         }
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     panic!("no manager in {}", dir.path().display());
 }
 
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
-        std::thread::yield_now();
-    }
 }
 
 fn node(dir: &RuntimeDir) -> Node {

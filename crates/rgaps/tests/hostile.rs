@@ -407,7 +407,7 @@ fn a_client_that_gives_its_lock_up_on_one_of_two_connections_hangs_nobody_else_u
         // The manager takes the client for ended, by the one connection, while it has the other.
         drop((held, one));
         while bystander.observes("hostile_one") {
-            std::thread::yield_now();
+            rgaps_testing::pause();
         }
         assert!(two.0.receive::<ToClient>(Duration::ZERO).is_ok(), "nor itself");
         assert!(dir.path().join(format!("client-{lock}")).exists(), "a connection of the same lock is there");
@@ -435,7 +435,7 @@ fn a_pipe_that_is_named_like_a_removed_lock_file_stops_no_manager() {
     drop((held, one));
     let bystander = Hostile::new(&dir);
     while bystander.observes("hostile_one") {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     first.kill().unwrap();
     let _next = manager(&dir, &[]);
@@ -502,7 +502,7 @@ fn a_client_of_many_topics_that_ends_keeps_nobody_waiting_and_nothing_is_noted()
     let is_between = |pair: &[bool]| !pair[0] && pair[1];
     assert!(is_there.chunks(2).any(is_between), "it is answered while topics end: {is_there:?}");
     while bystander.observes(&topic(TOPICS - 1)) {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = rustix::fs::inotify::Reader::new(notes, &mut buffer);

@@ -5,11 +5,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
-use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, exit_main_thread, manager, programs};
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, exit_main_thread, manager, programs, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -29,14 +29,6 @@ fn node(dir: &RuntimeDir) -> Node {
 
 fn topics() -> impl Iterator<Item = String> {
     (0..TOPICS).map(|number| format!("t{number}"))
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
-        std::thread::yield_now();
-    }
 }
 
 /// This test program in a new process, as a client that holds a sample of each topic.

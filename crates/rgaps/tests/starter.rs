@@ -91,7 +91,7 @@ fn a_client_whose_main_thread_has_ended_starts_a_successor() {
     let deadline = Instant::now() + LONG;
     while !client.has_no_main_thread() {
         assert!(Instant::now() < deadline, "the main thread has not ended");
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::KILL).unwrap();
     drop(client.std().stdin.take());

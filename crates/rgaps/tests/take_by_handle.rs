@@ -41,7 +41,7 @@ fn node(dir: &RuntimeDir) -> Node {
     loop {
         match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
             Ok(node) => return node,
-            Err(_) => std::thread::yield_now(),
+            Err(_) => rgaps_testing::pause(),
         }
     }
 }
@@ -226,7 +226,7 @@ fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     let publisher = a.node.publisher::<Image>("camera").unwrap();
     let subscriber: Subscriber<Image> = b.node.subscriber_with("camera", keep_all()).unwrap();
     while publisher.subscriber_count() == 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let image = Image::new(640, 480, Encoding::Rgb8).unwrap();
     let mut first = None;
@@ -268,7 +268,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let publisher = a.node.publisher::<Bytes>("data").unwrap();
     let subscriber: Subscriber<Bytes> = b.node.subscriber_with("data", keep_all()).unwrap();
     while publisher.subscriber_count() == 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let push = |n| publisher.push(&Bytes::new(1), &[n]).unwrap();
     let first = push(0);
@@ -293,7 +293,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     assert!(matches!(waited, TakeByHandleError::NotHere { .. }), "{waited}");
     let third = push(2);
     while subscriber.ready_count(1) == 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let fourth = early(third, 3);
     assert_eq!((third.sequence, fourth.sequence), (3, 4));

@@ -182,14 +182,14 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
     // The publisher may have received the descriptor only now; leaks of a thousand tasks would be more. Descriptors that other tests of this
     // process have open meanwhile are closed again.
     while descriptors() > before + 1 {
-        thread::yield_now();
+        rgaps_testing::pause();
     }
     let before = descriptors();
     let Topic { publisher, subscriber, node, _dir: dir } = topic;
     drop(subscriber);
     // The node's thread does not watch the descriptor of a subscriber that is gone.
     while descriptors() >= before {
-        thread::yield_now();
+        rgaps_testing::pause();
     }
     drop((publisher, node, dir));
 }

@@ -102,7 +102,7 @@ fn overflow(dir: &RuntimeDir, manager: &Child) {
     let deadline = Instant::now() + LONG;
     while !open_files(manager).iter().any(|target| target.ends_with("anon_inode:inotify")) {
         assert!(Instant::now() < deadline, "it watches nothing");
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     let most = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     manager.stop().unwrap();

@@ -48,7 +48,7 @@ fn assert_knows(publisher: &Publisher<Bytes>, subscribers: &[Subscriber<Bytes>])
                 Ok(_) => break,
                 Err(error) => assert!(Instant::now() < deadline, "message {round}, of which all were dropped: {error}"),
             }
-            std::thread::yield_now();
+            rgaps_testing::pause();
         }
     }
 }
@@ -110,7 +110,7 @@ fn role_of_a_subscriber() {
         while subscriber.take().unwrap().is_some() {
             taken += 1;
         }
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     println!("taken");
     std::thread::park();
@@ -250,7 +250,7 @@ fn a_client_of_many_publishers_of_one_topic_is_back_after_a_managers_death() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_back(&publishing) {
         assert!(Instant::now() < deadline, "not all are back: {:?}", publishing.topics());
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
     drop((publishers, subscribers));
 }

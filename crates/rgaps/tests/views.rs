@@ -328,6 +328,6 @@ fn a_tensor_in_stream_order_is_released_behind_the_streams_work() {
     gpu.go();
     stream.synchronize(LONG).unwrap();
     while bench.taken.statistics().held > 0 {
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 }

@@ -67,6 +67,6 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
+        rgaps_testing::pause();
     }
 }

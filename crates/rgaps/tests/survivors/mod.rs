@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos, TopicSummary};
-use rgaps_testing::RuntimeDir;
+use rgaps_testing::{RuntimeDir, until};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 pub const TOPIC: &str = "deaths";
@@ -48,14 +48,6 @@ pub fn proven(sample: &Sample<Bytes>) -> u64 {
     let (head, body) = sample.bytes().split_at(8);
     assert!(body.iter().all(|byte| *byte == head[0] ^ 0x5a), "a wrong sample: {:?}", sample.info());
     u64::from_le_bytes(head.try_into().unwrap())
-}
-
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
-        std::thread::yield_now();
-    }
 }
 
 /// A keep-all subscriber that checks that it gets every message since it joined.
