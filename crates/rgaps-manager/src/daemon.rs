@@ -25,8 +25,8 @@ use crate::event::Mailbox;
 use crate::inbox::Inbox;
 use crate::log;
 use crate::manager::{Manager, Parts};
-use crate::premises::Premises;
 use crate::publish::PublishManager;
+use crate::runtime_files::RuntimeFiles;
 use crate::subscribe::SubscribeManager;
 use crate::verbs::Verbs;
 
@@ -143,7 +143,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     );
     // Before anybody can connect: a client compares it with what it was given.
     lacks.add(dir.note_config(&config).err(), "clients and a successor are not told what it runs with");
-    let premises = Premises::new(&dir, lock, config.socket_gid())?;
+    let runtime_files = RuntimeFiles::new(&dir, lock, config.socket_gid())?;
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     listens();
     let parts = Parts {
@@ -160,7 +160,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         network,
         locks,
         adoption,
-        premises,
+        runtime_files,
         events,
         inbox,
         budgets,

@@ -34,11 +34,11 @@ mod others;
 mod outbox;
 #[cfg(test)]
 mod pair;
-mod premises;
 mod publish;
 mod received;
 mod refusals;
 mod requests;
+mod runtime_files;
 mod sender;
 mod shares;
 mod staging;

@@ -29,9 +29,9 @@ use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::others::Few;
-use crate::premises::Premises;
 use crate::publish::PublishManager;
 use crate::refusals::exhausted;
+use crate::runtime_files::RuntimeFiles;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
 
@@ -73,7 +73,7 @@ pub(crate) struct Manager {
     pub(crate) departing: VecDeque<Occupied>,
     /// Subscribers of stopped clients whose words were looked for.
     pub(crate) words_looked_for: BTreeSet<(TopicId, SubscriberSlot)>,
-    pub(crate) premises: Premises,
+    pub(crate) runtime_files: RuntimeFiles,
     events: Receiver<Event>,
     pub(crate) wake: Arc<EventFd>,
     stop: OwnedFd,
@@ -109,7 +109,7 @@ pub(crate) struct Parts {
     pub(crate) network: Network,
     pub(crate) locks: ClientLocks,
     pub(crate) adoption: Adoption,
-    pub(crate) premises: Premises,
+    pub(crate) runtime_files: RuntimeFiles,
     pub(crate) events: Receiver<Event>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) budgets: Budgets,
@@ -124,7 +124,7 @@ enum Source {
     Stop,
     Mailbox,
     Listener,
-    Premises,
+    RuntimeFiles,
     Socket(ClientId),
     Death(ClientId),
 }
@@ -155,7 +155,7 @@ impl Manager {
             deferred: Vec::new(),
             departing: VecDeque::new(),
             words_looked_for: BTreeSet::new(),
-            premises: parts.premises,
+            runtime_files: parts.runtime_files,
             events: parts.events,
             wake: parts.wake,
             stop: parts.stop,
@@ -176,7 +176,7 @@ impl Manager {
     pub(crate) fn run(&mut self) {
         loop {
             let woken = self.sleep();
-            let may_be_gone = woken.contains(&Source::Premises) || self.premises.watch().is_none();
+            let may_be_gone = woken.contains(&Source::RuntimeFiles) || self.runtime_files.watch().is_none();
             if woken.contains(&Source::Stop) {
                 tracing::info!("told to stop");
                 break;
@@ -184,13 +184,13 @@ impl Manager {
             for source in &woken {
                 match *source {
                     // Read after the clients, in every turn.
-                    Source::Stop | Source::Mailbox | Source::Premises => {}
+                    Source::Stop | Source::Mailbox | Source::RuntimeFiles => {}
                     Source::Listener => self.accept(),
                     Source::Socket(client) => self.read_client(client),
                     Source::Death(client) => self.client_died(client),
                 }
             }
-            if may_be_gone && !self.look_at_premises() {
+            if may_be_gone && !self.check_runtime_files() {
                 break;
             }
             self.read_mailbox();
@@ -215,8 +215,8 @@ impl Manager {
     }
 
     /// Ends all but its place in the directory. That comes last: whoever finds no socket any more may start the next manager at once.
-    pub(crate) fn end(self) -> Premises {
-        self.premises
+    pub(crate) fn end(self) -> RuntimeFiles {
+        self.runtime_files
     }
 
     fn sleep(&mut self) -> Vec<Source> {
@@ -230,10 +230,10 @@ impl Manager {
         let is_full = self.full_until.is_some_and(|until| until > Instant::now());
         if !is_full {
             sources.push(Source::Listener);
-            fds.push(self.premises.listener().as_fd());
+            fds.push(self.runtime_files.listener().as_fd());
         }
-        if let Some(watch) = self.premises.watch() {
-            sources.push(Source::Premises);
+        if let Some(watch) = self.runtime_files.watch() {
+            sources.push(Source::RuntimeFiles);
             fds.push(watch);
         }
         for (id, client) in &self.clients.by_id {
@@ -281,7 +281,7 @@ impl Manager {
 
     fn accept(&mut self) {
         loop {
-            match self.premises.listener().accept() {
+            match self.runtime_files.listener().accept() {
                 Ok(Some(connection)) => {
                     if let Some(stranger) = self.clients.oldest_stranger() {
                         self.remove(stranger);

@@ -40,19 +40,19 @@ enum NotTaken {
     /// The slot is not this client's, or its segment, pool or words are not valid.
     Refused(String),
     /// This manager lacks descriptors or memory for it: the client is to try again, fewer at once.
-    Lacking(String),
+    OutOfResources(String),
 }
 
 impl NotTaken {
-    /// Classifies an error of a system call: EMFILE, ENFILE and ENOMEM, as the standard library writes them, are `Lacking`.
+    /// Classifies an error of a system call: EMFILE, ENFILE and ENOMEM, as the standard library writes them, are `OutOfResources`.
     fn of_call(error: impl std::fmt::Display) -> Self {
         let text = error.to_string();
         let is_lack = ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part));
-        if is_lack { Self::Lacking(text) } else { Self::Refused(text) }
+        if is_lack { Self::OutOfResources(text) } else { Self::Refused(text) }
     }
 
     fn why(&self) -> &str {
-        let (Self::Refused(why) | Self::Lacking(why)) = self;
+        let (Self::Refused(why) | Self::OutOfResources(why)) = self;
         why
     }
 }
@@ -97,7 +97,7 @@ impl Manager {
                         subscribers.extend(as_subscriber(&slot.of));
                     }
                     Ok(Taken::AsBefore) => {}
-                    Err(NotTaken::Lacking(why)) => lacking = Some(why),
+                    Err(NotTaken::OutOfResources(why)) => lacking = Some(why),
                     Err(not_taken) => {
                         let (topic, slot, why) = (handed.topic, slot.of.slot(), not_taken.why().to_owned());
                         tracing::warn!(topic = %handed.key, %slot, why, "a slot is not taken back");

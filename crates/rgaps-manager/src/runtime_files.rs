@@ -36,7 +36,7 @@ const ATTEMPTS: usize = 8;
 
 /// The manager's lock on the runtime directory, its socket, and the watch on both.
 #[derive(Debug)]
-pub(crate) struct Premises {
+pub(crate) struct RuntimeFiles {
     lock: ManagerLock,
     listener: Listener,
     group: Option<u32>,
@@ -50,9 +50,9 @@ pub(crate) struct Premises {
 
 /// What a check of the files found.
 #[derive(Debug)]
-enum Found {
-    /// The directory is this manager's. `is_anew`: the directory or the socket was missing, and the manager has created it again.
-    Own { is_anew: bool, lacking: Lacking },
+enum Checked {
+    /// The directory is this manager's. `was_recreated`: the directory or the socket was missing, and the manager has created it again.
+    Own { was_recreated: bool, missing: MissingFiles },
     /// Another manager has locked the directory.
     Taken,
     /// A file is missing, and the manager has no clients.
@@ -61,7 +61,7 @@ enum Found {
 
 /// Files that are missing from the place where they were written.
 #[derive(Debug, Default)]
-struct Lacking {
+struct MissingFiles {
     /// Clients whose lock files are missing.
     clients: BTreeSet<ClientId>,
     /// Topics whose notes are missing.
@@ -70,7 +70,7 @@ struct Lacking {
     epoch: bool,
 }
 
-impl Lacking {
+impl MissingFiles {
     fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.topics.is_empty() && !self.epoch
     }
@@ -82,7 +82,7 @@ impl Lacking {
     }
 }
 
-impl Premises {
+impl RuntimeFiles {
     /// Listens in a directory that is locked.
     pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
         let listener = listen(dir, group)?;
@@ -107,8 +107,8 @@ impl Premises {
         Some(lock).filter(ManagerLock::is_in_place)
     }
 
-    fn look(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Found, DaemonError> {
-        let (mut is_anew, mut lacking) = (false, Lacking::default());
+    fn check(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Checked, DaemonError> {
+        let (mut was_recreated, mut missing) = (false, MissingFiles::default());
         for _ in 0..ATTEMPTS {
             let was_watched = self.watch.is_some();
             if !was_watched {
@@ -116,52 +116,52 @@ impl Premises {
             }
             // A new watch reports only what happens from here on, so all files are checked once.
             match &self.watch {
-                Some(watch) if was_watched => lacking.extend(told_of(watch, files)),
+                Some(watch) if was_watched => missing.extend(told_of(watch, files)),
                 watch if watch.is_some() || self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) => {
                     self.looked_at = Some(Instant::now());
-                    lacking.extend(files.lacking());
+                    missing.extend(files.missing());
                 }
                 _ => {}
             }
             let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
-            if !is_needed && (!lacking.is_empty() || !is_locked || !listens) {
-                return Ok(Found::Unneeded);
+            if !is_needed && (!missing.is_empty() || !is_locked || !listens) {
+                return Ok(Checked::Unneeded);
             }
             if is_locked && listens {
-                return Ok(Found::Own { is_anew, lacking });
+                return Ok(Checked::Own { was_recreated, missing });
             }
             self.watch = None;
             if !is_locked {
                 match dir.lock() {
                     Ok(lock) => self.lock = lock,
-                    Err(RuntimeError::Locked { .. }) => return Ok(Found::Taken),
+                    Err(RuntimeError::Locked { .. }) => return Ok(Checked::Taken),
                     Err(error) => return Err(error.into()),
                 }
             }
             self.listener = listen(dir, self.group)?;
-            (is_anew, self.looked_at) = (true, None);
+            (was_recreated, self.looked_at) = (true, None);
         }
         // If they were removed once more, the next turn finds that.
-        Ok(Found::Own { is_anew, lacking })
+        Ok(Checked::Own { was_recreated, missing })
     }
 }
 
 impl Manager {
     /// Restores files that another program has removed. False if this manager must exit: another one has the directory, or this one has no clients.
     #[must_use]
-    pub(crate) fn look_at_premises(&mut self) -> bool {
+    pub(crate) fn check_runtime_files(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        let (dir, unnoted, has_epoch) = (&self.dir, &self.unnoted, self.premises.has_epoch);
+        let (dir, unnoted, has_epoch) = (&self.dir, &self.unnoted, self.runtime_files.has_epoch);
         let files =
             Files { dir, has_epoch, unnoted, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
-        let lacking = match self.premises.look(&self.dir, is_needed, &files) {
-            Ok(Found::Own { is_anew: false, lacking }) if lacking.is_empty() => return true,
-            Ok(Found::Own { lacking, .. }) => lacking,
-            Ok(Found::Taken) => {
+        let missing = match self.runtime_files.check(&self.dir, is_needed, &files) {
+            Ok(Checked::Own { was_recreated: false, missing }) if missing.is_empty() => return true,
+            Ok(Checked::Own { missing, .. }) => missing,
+            Ok(Checked::Taken) => {
                 tracing::error!(dir = %self.dir.path().display(), "files of this rgapsd were removed, and another rgapsd serves there; exiting");
                 return false;
             }
-            Ok(Found::Unneeded) => {
+            Ok(Checked::Unneeded) => {
                 tracing::info!("files of this rgapsd were removed, and it has no clients; exiting");
                 return false;
             }
@@ -175,17 +175,17 @@ impl Manager {
             dir = %self.dir.path().display(),
             "files of this rgapsd were removed; it creates them again, and clients connect again (cleaners of /tmp leave XDG_RUNTIME_DIR alone)"
         );
-        self.premises.has_epoch = self.dir.epoch(self.epoch).1.is_none();
+        self.runtime_files.has_epoch = self.dir.epoch(self.epoch).1.is_none();
         if let Err(error) = self.dir.note_config(&self.config) {
             tracing::warn!(%error, "config.toml cannot be written: clients do not see this rgapsd's configuration");
         }
-        for id in lacking.clients {
+        for id in missing.clients {
             // The client connects again and locks a new file; it keeps its slots. A dead client is not cut off: its slots wait for its streams.
             if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
                 client.cut_off();
             }
         }
-        for id in lacking.topics {
+        for id in missing.topics {
             if let Some(topic) = self.topics.get_mut(&id) {
                 topic.noted = None;
             }
@@ -234,25 +234,25 @@ struct Files<'a> {
 
 impl Files<'_> {
     /// Whether the file with this name is missing.
-    fn lacking_of(&self, name: &str) -> Lacking {
-        let mut lacking = Lacking::default();
+    fn missing_of(&self, name: &str) -> MissingFiles {
+        let mut missing = MissingFiles::default();
         match self.dir.meaning(name) {
-            Some(Noted::Epoch) => lacking.epoch = self.lacks_epoch(),
+            Some(Noted::Epoch) => missing.epoch = self.lacks_epoch(),
             Some(Noted::Client(lock)) => {
                 let its = self.clients.by_id.iter().filter(|(_, client)| client.lock == Some(lock));
-                lacking.clients.extend(its.filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id));
+                missing.clients.extend(its.filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id));
             }
-            Some(Noted::Topic(topic)) if self.lacks_its_note(topic) => drop(lacking.topics.insert(topic)),
+            Some(Noted::Topic(topic)) if self.lacks_its_note(topic) => drop(missing.topics.insert(topic)),
             Some(Noted::Topic(_)) | None => {}
         }
-        lacking
+        missing
     }
 
     /// Every file that is missing. The lock file of a client that is not connected is not missed: only a connected client can lock a new one.
-    fn lacking(&self) -> Lacking {
+    fn missing(&self) -> MissingFiles {
         let clients = self.clients.by_id.iter().filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id);
         let topics = self.topics.values().map(|topic| topic.id).chain(self.adoption.only_noted());
-        Lacking {
+        MissingFiles {
             clients: clients.collect(),
             topics: topics.filter(|topic| self.lacks_its_note(*topic)).collect(),
             epoch: self.lacks_epoch(),
@@ -297,20 +297,20 @@ fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
 }
 
 /// Reads all events of a watch and returns which of the files that they name are missing.
-fn told_of(watch: &OwnedFd, files: &Files<'_>) -> Lacking {
+fn told_of(watch: &OwnedFd, files: &Files<'_>) -> MissingFiles {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(watch, &mut buffer);
-    let (mut lacking, mut has_lost_some) = (Lacking::default(), false);
+    let (mut missing, mut has_lost_some) = (MissingFiles::default(), false);
     loop {
         match events.next() {
             Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => has_lost_some = true,
             Ok(event) if event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO) => {
                 let name = event.file_name().and_then(|name| name.to_str().ok());
-                name.into_iter().for_each(|name| lacking.extend(files.lacking_of(name)));
+                name.into_iter().for_each(|name| missing.extend(files.missing_of(name)));
             }
             Ok(_) => {}
-            Err(_) if has_lost_some => return files.lacking(),
-            Err(_) => return lacking,
+            Err(_) if has_lost_some => return files.missing(),
+            Err(_) => return missing,
         }
     }
 }
