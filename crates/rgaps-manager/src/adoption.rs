@@ -38,7 +38,7 @@ pub(crate) enum Decision {
 
 /// A slot with its client, as a note has them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holding {
+pub(crate) struct NotedSlot {
     pub(crate) client: NotedClient,
     pub(crate) slot: EndpointSlot,
     /// The pool, if the slot is a publisher's.
@@ -165,7 +165,7 @@ impl Adoption {
     }
 
     /// A client holds a new lock: its awaited slots are recorded under that lock. Returns the topics of these slots.
-    pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
+    pub(crate) fn move_to_lock(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
         let mut renamed = BTreeSet::new();
         for (id, topic) in &mut self.topics {
             let is_its = |awaited: &&mut Awaited| awaited.client.lock == before && awaited.client.pid == now.pid;
@@ -195,17 +195,17 @@ impl Adoption {
     }
 
     /// Whether a client has still to hand slots back.
-    pub(crate) fn names(&self, lock: LockId) -> bool {
+    pub(crate) fn awaits_client(&self, lock: LockId) -> bool {
         self.topics.values().any(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
     /// Whether a client has still to hand back slots of a topic.
-    pub(crate) fn names_here(&self, lock: LockId, topic: TopicId) -> bool {
+    pub(crate) fn awaits_client_in(&self, lock: LockId, topic: TopicId) -> bool {
         self.topics.get(&topic).is_some_and(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
     /// The process of a client that has the segment of a topic of this name. The topic must not be created again while this is `Some`.
-    pub(crate) fn holder(&self, key: &TopicKey) -> Option<u32> {
+    pub(crate) fn segment_owner(&self, key: &TopicKey) -> Option<u32> {
         let topic = self.topics.values().find(|topic| !topic.is_here && topic.key == *key)?;
         topic.slots.values().map(|awaited| awaited.client.pid).next()
     }
@@ -230,12 +230,12 @@ impl Adoption {
     }
 
     /// Which client has which slots of a topic, for the note: the slots of connected clients (`here`) and the awaited ones.
-    pub(crate) fn note(&self, topic: TopicId, here: impl Iterator<Item = Holding>) -> Vec<ClientNote> {
+    pub(crate) fn note(&self, topic: TopicId, here: impl Iterator<Item = NotedSlot>) -> Vec<ClientNote> {
         let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.slots);
         let awaited =
-            awaited.map(|(slot, awaited)| Holding { client: awaited.client, slot: *slot, pool: awaited.pool });
+            awaited.map(|(slot, awaited)| NotedSlot { client: awaited.client, slot: *slot, pool: awaited.pool });
         let mut notes: BTreeMap<LockId, ClientNote> = BTreeMap::new();
-        for Holding { client, slot, pool } in here.chain(awaited) {
+        for NotedSlot { client, slot, pool } in here.chain(awaited) {
             let empty = ClientNote { client, publishers: Vec::new(), subscribers: Vec::new() };
             let note = notes.entry(client.lock).or_insert(empty);
             match slot {
@@ -391,7 +391,7 @@ mod tests {
         fn note(&mut self, id: TopicId) {
             let here = self.here.get(&id).into_iter().flatten().map(|((role, generation), client)| {
                 let client = NotedClient { lock: lock(*client), pid: *client as u32, file: FileId::default() };
-                Holding { client, slot: slot_of(*role, *generation), pool: pool_of(*role, *generation) }
+                NotedSlot { client, slot: slot_of(*role, *generation), pool: pool_of(*role, *generation) }
             });
             let note = self.adoption.note(id, here);
             self.notes.insert(id, note);
@@ -484,7 +484,7 @@ mod tests {
         }
 
         fn join(&mut self, client: usize, id: TopicId, role: Role, is_read: bool) {
-            if self.processes[client].to_hand.is_some() || self.adoption.holder(&key(id)).is_some() {
+            if self.processes[client].to_hand.is_some() || self.adoption.segment_owner(&key(id)).is_some() {
                 return;
             }
             let is_made = self.here.contains_key(&id) || !self.segments.contains_key(&id);

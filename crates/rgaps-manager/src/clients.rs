@@ -302,7 +302,7 @@ impl Clients {
     }
 
     /// A client holds a new lock: its earlier connections are recorded under it. Returns the topics in which they occupy slots.
-    pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
+    pub(crate) fn move_to_lock(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
         let earlier = self.by_id.values_mut().filter(|other| other.pid == now.pid && other.lock == Some(before));
         let renamed = earlier.flat_map(|other| {
             (other.lock, other.lock_file) = (Some(now.lock), now.file);

@@ -43,7 +43,7 @@ impl Manager {
         }
         let Some(client) = self.clients.by_id.get(&id) else { return false };
         // Slots that it keeps for its streams are awaited.
-        let has_slots = !client.slots.is_empty() || client.lock.is_some_and(|lock| self.adoption.names(lock));
+        let has_slots = !client.slots.is_empty() || client.lock.is_some_and(|lock| self.adoption.awaits_client(lock));
         let (is_held_open, noted) = (client.is_held_open(), client.noted());
         has_slots && (is_held_open || noted.is_some_and(|noted| self.locks.lives(&self.dir, noted)))
     }
@@ -94,7 +94,7 @@ impl Manager {
 
     /// Forgets a lock, unless the same client has another connection, or this manager awaits something of it.
     pub(crate) fn forget_lock_unless_used(&mut self, lock: LockId) {
-        let is_used = self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.names(lock);
+        let is_used = self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.awaits_client(lock);
         if !is_used {
             self.locks.forget(&self.dir, lock);
         }

@@ -21,7 +21,7 @@ use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, SubscriberSlot, To
 use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::adoption::{Adoption, Holding};
+use crate::adoption::{Adoption, NotedSlot};
 use crate::budgets::Budgets;
 use crate::clients::{Client, ClientId, Clients, Occupied};
 use crate::deferred::Deferred;
@@ -390,7 +390,7 @@ impl Manager {
                     EndpointSlot::Publisher(slot) => topic.pools.note(slot),
                     EndpointSlot::Subscriber(_) => None,
                 };
-                Holding { client: noted, slot: occupied.slot, pool }
+                NotedSlot { client: noted, slot: occupied.slot, pool }
             })
         });
         let clients = self.adoption.note(id, here);

@@ -176,7 +176,7 @@ impl Manager {
         let key = &request.endpoint.key;
         let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
         let topic = self.topics.id_of(key).and_then(|id| self.topics.get_mut(&id));
-        if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.holder(key).is_some() {
+        if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.segment_owner(key).is_some() {
             return Err(RingRefusal::Failed("its clients are still handing it back; this resolves itself".to_owned()));
         }
         let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };

@@ -60,7 +60,7 @@ impl Manager {
             return Outcome::Answered(Err(Refusal::Invalid("say hello first".to_owned())));
         }
         if let Body::Advertise { key, .. } | Body::Subscribe { key, .. } | Body::Observe { key } = body
-            && let Some(pid) = self.adoption.holder(key)
+            && let Some(pid) = self.adoption.segment_owner(key)
         {
             return Outcome::Deferred(Refusal::Exhausted(format!(
                 "process {pid} has slots in {key} and has not handed them back to this rgapsd, the successor of the one that gave them: \
@@ -125,7 +125,7 @@ impl Manager {
             Some(own) => own,
             None => {
                 // A client that this manager knows, and whose lock file was removed, needs no spare descriptor: it is not a new one.
-                let is_known = |lock: &LockId| self.adoption.names(*lock) || self.clients.has_lock(pid, *lock);
+                let is_known = |lock: &LockId| self.adoption.awaits_client(*lock) || self.clients.has_lock(pid, *lock);
                 if !held.iter().take(HELD_LOCKS_MAX).any(is_known) {
                     self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
                 }
@@ -141,7 +141,7 @@ impl Manager {
         client.is_locked = is_held;
         client.held_before = held.iter().take(HELD_LOCKS_MAX).copied().filter(|held| *held != lock).collect();
         if is_held {
-            self.know_again(id)?;
+            self.record_new_lock(id)?;
         }
         let welcome = Reply::Welcome(Welcome {
             host: self.host,
@@ -176,7 +176,7 @@ impl Manager {
             )));
         }
         client.is_locked = true;
-        self.know_again(id)?;
+        self.record_new_lock(id)?;
         Ok(Answer::bare(Reply::Done))
     }
 

@@ -197,18 +197,18 @@ impl Manager {
     /// A client that held other locks before now holds the lock that it was given. Slots of its earlier connections, and slots that it has still to
     /// hand back, are recorded under the new lock, in the notes for a successor too. After that the client may give up its other locks. If a note
     /// cannot be written, the client is refused and keeps all its locks.
-    pub(crate) fn know_again(&mut self, id: ClientId) -> Result<(), Refusal> {
+    pub(crate) fn record_new_lock(&mut self, id: ClientId) -> Result<(), Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
         let (Some(now), before) = (client.noted(), client.held_before.clone()) else { return Ok(()) };
         let mut topics = BTreeSet::new();
         for lock in &before {
-            topics.extend(self.clients.rename(*lock, now));
-            topics.extend(self.adoption.rename(*lock, now));
+            topics.extend(self.clients.move_to_lock(*lock, now));
+            topics.extend(self.adoption.move_to_lock(*lock, now));
         }
         topics.into_iter().for_each(|id| self.note(id));
         // A note may also be missing since an earlier attempt.
         let is_its =
-            |topic: &TopicId| self.adoption.names_here(now.lock, *topic) || self.clients.has_in(now.lock, *topic);
+            |topic: &TopicId| self.adoption.awaits_client_in(now.lock, *topic) || self.clients.has_in(now.lock, *topic);
         let unnoted = self.unnoted.iter().find(|(topic, _)| is_its(topic)).map(|(_, why)| why.clone());
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
         if let Some(why) = unnoted.filter(|_| !before.is_empty()) {
