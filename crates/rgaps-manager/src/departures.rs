@@ -94,7 +94,8 @@ impl Manager {
 
     /// Forgets a lock, unless the same client has another connection, or this manager awaits something of it.
     pub(crate) fn forget_lock_unless_used(&mut self, lock: LockId) {
-        let is_used = self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.awaits_client(lock);
+        let is_used =
+            self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.awaits_client(lock);
         if !is_used {
             self.locks.forget(&self.dir, lock);
         }

@@ -4,10 +4,10 @@
 //! `device_memory` makes pools and hands them out. `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and 2).
 //! `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
 //!
-//! `successor` takes topics over from a manager that died; `adoption` decides how. `inbox` queues events of the network, `others` handles them, and
-//! `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of arriving
-//! messages, `links` the number of links, `callers` connections that have not identified themselves, `shares` the resources of one client. Workers
-//! are threads. They report to the manager through `event`, and share only the budgets.
+//! `successor` takes topics over from a manager that died; `adoption` decides how. `inbox` queues events of the network, `remote_hosts` handles
+//! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of
+//! arriving messages, `links` the number of links, `callers` connections that have not identified themselves, `client_budgets` the resources of one
+//! client. Workers are threads. They report to the manager through `event`, and share only the budgets.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod arrival;
 mod arrived;
 mod budgets;
 mod callers;
+mod client_budgets;
 mod clients;
 pub mod daemon;
 mod deferred;
@@ -30,17 +31,16 @@ mod links;
 pub mod log;
 mod manager;
 mod notices;
-mod others;
 mod outbox;
 #[cfg(test)]
 mod pair;
 mod publish;
 mod received;
 mod refusals;
+mod remote_hosts;
 mod requests;
 mod runtime_files;
 mod sender;
-mod shares;
 mod staging;
 mod subscribe;
 mod successor;

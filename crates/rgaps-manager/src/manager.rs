@@ -28,9 +28,9 @@ use crate::deferred::Deferred;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::inbox::Inbox;
-use crate::others::Few;
 use crate::publish::PublishManager;
 use crate::refusals::exhausted;
+use crate::remote_hosts::LogRateLimit;
 use crate::runtime_files::RuntimeFiles;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
@@ -85,7 +85,7 @@ pub(crate) struct Manager {
     /// Figures of the network that were noted last, and when.
     pub(crate) noted: Counters,
     pub(crate) noted_at: Option<Instant>,
-    pub(crate) hosts_said: Few,
+    pub(crate) hosts_logged: LogRateLimit,
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
     full_until: Option<Instant>,
@@ -164,7 +164,7 @@ impl Manager {
             ticked_at: None,
             noted: Counters::default(),
             noted_at: None,
-            hosts_said: Few::default(),
+            hosts_logged: LogRateLimit::default(),
             idle_since: Some(Instant::now()),
             full_until: None,
             first_host_due,

@@ -15,9 +15,9 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
 use crate::device_memory::Pools;
-use crate::others::Few;
 use crate::publish::Outbound;
 use crate::received::Received;
+use crate::remote_hosts::LogRateLimit;
 use crate::subscribe::Inbound;
 
 /// A publisher of this host.
@@ -59,7 +59,7 @@ pub(crate) struct Topic {
     pub(crate) noted: Option<TopicNote>,
     /// Mismatches that were reported already.
     pub(crate) reported: BTreeSet<String>,
-    pub(crate) mismatches_said: Few,
+    pub(crate) mismatches_logged: LogRateLimit,
 }
 
 /// All topics, by identity and by name.
@@ -135,7 +135,7 @@ impl Topic {
             announced: Vec::new(),
             noted: None,
             reported: BTreeSet::new(),
-            mismatches_said: Few::default(),
+            mismatches_logged: LogRateLimit::default(),
         }
     }
 

@@ -24,23 +24,23 @@ const RINGS_A_TURN: usize = 4;
 /// Shortest interval between two notes of the counters.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// Log lines of one kind per minute, at most.
-const SENTENCES_A_MINUTE: u32 = 64;
+const LINES_A_MINUTE: u32 = 64;
 
 /// Limits log lines per minute, for lines whose number other hosts control.
 #[derive(Debug, Default)]
-pub(crate) struct Few {
+pub(crate) struct LogRateLimit {
     since: Option<Instant>,
     said: u32,
 }
 
-impl Few {
+impl LogRateLimit {
     /// Whether one more line may be logged. Returns a suffix for it, which announces the silence after the last line.
-    fn may_say(&mut self, now: Instant) -> Option<&'static str> {
+    fn may_log(&mut self, now: Instant) -> Option<&'static str> {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
             *self = Self { since: Some(now), said: 0 };
         }
         self.said += 1;
-        match self.said.cmp(&SENTENCES_A_MINUTE) {
+        match self.said.cmp(&LINES_A_MINUTE) {
             std::cmp::Ordering::Less => Some(""),
             std::cmp::Ordering::Equal => {
                 Some("; further lines of this kind are not logged for a minute (see rgaps doctor, rgaps topic info)")
@@ -104,7 +104,7 @@ impl Manager {
         let now = Instant::now();
         let (was, is) = self.inbox.announcements().tell(host);
         if was != is
-            && let Some(more) = self.hosts_said.may_say(now)
+            && let Some(more) = self.hosts_logged.may_log(now)
         {
             match (&was, &is) {
                 (None, Some(name)) => tracing::info!(%host, name, "a host has appeared{more}"),
@@ -157,8 +157,8 @@ impl Manager {
         topic.reported = texts;
         let now = Instant::now();
         for text in new {
-            let may_say = self.topics.get_mut(&id).and_then(|topic| topic.mismatches_said.may_say(now));
-            if let Some(more) = may_say {
+            let may_log = self.topics.get_mut(&id).and_then(|topic| topic.mismatches_logged.may_log(now));
+            if let Some(more) = may_log {
                 self.warn(id, text + more);
             }
         }
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn log_lines_that_other_hosts_cause_are_limited_per_minute() {
         let start = Instant::now();
-        let mut few = Few::default();
-        let said: Vec<&str> = (0..1000).filter_map(|_| few.may_say(start)).collect();
-        assert_eq!(said.len(), SENTENCES_A_MINUTE as usize);
+        let mut few = LogRateLimit::default();
+        let said: Vec<&str> = (0..1000).filter_map(|_| few.may_log(start)).collect();
+        assert_eq!(said.len(), LINES_A_MINUTE as usize);
         assert!(
             said.last().unwrap().contains("not logged") && said[..said.len() - 1].iter().all(|more| more.is_empty())
         );
-        assert_eq!(few.may_say(start + Duration::from_secs(60)), Some(""));
+        assert_eq!(few.may_log(start + Duration::from_secs(60)), Some(""));
     }
 }
