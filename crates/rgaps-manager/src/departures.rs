@@ -21,23 +21,23 @@ impl Manager {
         if client.is_over() {
             self.remove(id);
         } else {
-            self.end_if_given_up(id);
+            self.end_if_lock_released(id);
         }
     }
 
     /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd
     /// does not show that. If no process has the socket open any more, no forked child keeps the client's streams running.
-    pub(crate) fn end_if_given_up(&mut self, id: ClientId) {
+    pub(crate) fn end_if_lock_released(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
         let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));
-        if is_over && !self.has_streams(id) {
+        if is_over && !self.may_still_stream(id) {
             self.client_ended(id);
         }
     }
 
     /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.
     /// The child has the client's socket, or one of an earlier manager and the client's lock file.
-    fn has_streams(&mut self, id: ClientId) -> bool {
+    fn may_still_stream(&mut self, id: ClientId) -> bool {
         if self.memory.backend().kind() != DeviceKind::Cuda {
             return false;
         }
@@ -49,7 +49,7 @@ impl Manager {
     }
 
     pub(crate) fn client_died(&mut self, id: ClientId) {
-        if !self.has_streams(id) {
+        if !self.may_still_stream(id) {
             return self.client_ended(id);
         }
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };

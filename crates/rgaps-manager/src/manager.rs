@@ -517,7 +517,7 @@ impl Manager {
         lacking.into_iter().for_each(|id| self.relink(id));
         let silent: Vec<ClientId> =
             self.clients.by_id.iter().filter(|(_, client)| client.connection.is_none()).map(|(id, _)| *id).collect();
-        silent.into_iter().for_each(|id| self.end_if_given_up(id));
+        silent.into_iter().for_each(|id| self.end_if_lock_released(id));
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();

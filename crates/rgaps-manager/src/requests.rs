@@ -156,7 +156,7 @@ impl Manager {
     }
 
     /// A client has one connection: removes its earlier ones, except those that still have slots.
-    pub(crate) fn make_way(&mut self, id: ClientId, lock: LockId) {
+    pub(crate) fn remove_earlier_connections(&mut self, id: ClientId, lock: LockId) {
         let is_earlier = |other: &Client| other.lock == Some(lock) && other.slots.is_empty();
         let earlier = self.clients.by_id.iter().filter(|(other, client)| **other != id && is_earlier(client));
         for earlier in earlier.map(|(earlier, _)| *earlier).collect::<Vec<_>>() {

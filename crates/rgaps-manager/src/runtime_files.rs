@@ -216,7 +216,7 @@ impl Manager {
             return Err(exhausted(&format!("the note that names this client's new lock cannot be written: {why}")));
         }
         client.held_before.clear();
-        self.make_way(id, now.lock);
+        self.remove_earlier_connections(id, now.lock);
         before.into_iter().for_each(|lock| self.forget_lock_unless_used(lock));
         Ok(())
     }
