@@ -44,7 +44,7 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("rgaps-control", &["config.rs", "range.rs"], "the configuration and how far the network goes by it"),
     (
         "rgaps-control",
-        &["client_lock.rs", "runtime.rs", "whereabouts.rs"],
+        &["client_lock.rs", "runtime.rs", "runtime_path.rs"],
         "a runtime directory, where it is and its locks",
     ),
     ("rgaps-control", &["network.rs", "zenoh_config.rs"], "the network and zenoh's configuration of it"),

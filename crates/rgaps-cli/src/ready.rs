@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rgaps_control::running::Running;
-use rgaps_control::whereabouts::Whereabouts;
+use rgaps_control::runtime_path::RuntimePath;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
@@ -24,7 +24,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     let deadline = Instant::now() + Duration::from_secs_f64(arguments.timeout.clamp(0.0, 1e6));
-    let at = Whereabouts::of_environment();
+    let at = RuntimePath::of_environment();
     let dir = &at.path;
     loop {
         if let Some(running) = Running::find() {

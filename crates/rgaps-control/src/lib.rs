@@ -5,7 +5,7 @@
 //! | `names`, `qos` | what a topic is; which publishers and subscribers are compatible |
 //! | `config`, `limits`, `size` | keys of the configuration, budgets, numbers of bytes |
 //! | `range`, `zenoh_config` | how far the network reaches, and zenoh's configuration |
-//! | `whereabouts`, `runtime` | which runtime directory is used, and the files in it |
+//! | `runtime_path`, `runtime` | which runtime directory is used, and the files in it |
 //! | `local` | the protocol between a client and its manager |
 //! | `client_lock`, `spawn`, `running` | which clients live; how a client starts a manager; which manager runs |
 //! | `text` | makes text of other processes and hosts safe to show |
@@ -33,12 +33,12 @@ pub mod range;
 pub mod reach;
 pub mod running;
 pub mod runtime;
+pub mod runtime_path;
 #[cfg(feature = "network")]
 mod silent;
 pub mod size;
 pub mod spawn;
 pub mod text;
-pub mod whereabouts;
 pub mod wire;
 #[cfg(feature = "network")]
 mod zenoh_config;

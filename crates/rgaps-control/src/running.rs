@@ -11,8 +11,8 @@ use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
 use crate::local::Connection;
 use crate::runtime::{CONFIG_FILE, NETWORK_FILE, SOCKET_FILE};
+use crate::runtime_path::RuntimePath;
 use crate::text::plain;
-use crate::whereabouts::Whereabouts;
 
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl fmt::Display for Running {
 impl Running {
     /// The manager of this process's runtime directory, if one listens there. Creates and starts nothing.
     pub fn find() -> Option<Self> {
-        Self::find_in(&Whereabouts::of_environment().path)
+        Self::find_in(&RuntimePath::of_environment().path)
     }
 
     fn find_in(dir: &Path) -> Option<Self> {

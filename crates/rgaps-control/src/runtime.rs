@@ -22,7 +22,7 @@ use crate::announcements::Counters;
 use crate::client_lock::NotedClient;
 use crate::config::Config;
 use crate::names::{HostId, LockId, TopicId, TopicKey};
-use crate::whereabouts::{Whereabouts, Why};
+use crate::runtime_path::{RuntimePath, Why};
 use crate::{PublisherSlot, SubscriberSlot};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
@@ -235,15 +235,15 @@ fn is_at(file: &File, path: &Path) -> bool {
 impl RuntimeDir {
     /// The directory that this process's environment names; created if it does not exist.
     pub fn from_environment() -> Result<Self, RuntimeError> {
-        let Whereabouts { path, why } = Whereabouts::of_environment();
+        let RuntimePath { path, why } = RuntimePath::of_environment();
         Ok(Self { why, ..Self::open(&path)? })
     }
 
     /// The directory of a client: `path` if it is given, else that of `from_environment`. A directory that was named, here or by RGAPS_RUNTIME_DIR,
     /// may belong to another user who admits our group. The default one may not, since any user could have created it there.
     pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
-        let named = path.map(|path| Whereabouts { path: path.to_owned(), why: Why::Named });
-        let Whereabouts { path, why } = named.unwrap_or_else(Whereabouts::of_environment);
+        let named = path.map(|path| RuntimePath { path: path.to_owned(), why: Why::Named });
+        let RuntimePath { path, why } = named.unwrap_or_else(RuntimePath::of_environment);
         let own = || Ok(Self { why: why.clone(), ..Self::open(&path)? });
         let found = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir);
         let Some(found) = found.filter(|_| matches!(why, Why::Named | Why::Variable)) else { return own() };
@@ -305,8 +305,8 @@ impl RuntimeDir {
     }
 
     /// Its path, and why it was chosen.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { path: self.path.clone(), why: self.why.clone() }
+    pub fn runtime_path(&self) -> RuntimePath {
+        RuntimePath { path: self.path.clone(), why: self.why.clone() }
     }
 
     /// Its path.

@@ -24,8 +24,8 @@ use crate::config::{ConfigError, Given, variable};
 use crate::local::{Connection, LocalError};
 use crate::range::Unset;
 use crate::runtime::{RuntimeDir, RuntimeError, open_private};
+use crate::runtime_path::NoManager;
 use crate::text::plain;
-use crate::whereabouts::Nobody;
 
 /// How long a manager may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ pub enum SpawnError {
     Config(#[source] Box<ConfigError>),
     /// Starting is turned off.
     #[error("{0}; starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder): start rgapsd first")]
-    Forbidden(Box<Nobody>),
+    Forbidden(Box<NoManager>),
     /// The directory and its manager are another user's.
     #[error(
         "{path} is of user {user}, whose rgapsd cannot be reached: {why}; that user must run it, with a group of yours as socket_group"
@@ -143,18 +143,18 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         let found = Connection::connect(&dir.socket()).map_err(|error| unreachable(error.to_string()))?;
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
-    let nobody = || dir.whereabouts().nobody();
+    let no_manager = || dir.runtime_path().no_manager();
     // Another process may have created the directory again meanwhile: check it.
     let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
     if autostart == Autostart::Never || is_turned_off() {
-        return Err(SpawnError::Forbidden(Box::new(nobody())));
+        return Err(SpawnError::Forbidden(Box::new(no_manager())));
     }
-    let nobody = nobody();
-    if nobody.elsewhere.is_some() {
-        tracing::warn!("{nobody}");
+    let no_manager = no_manager();
+    if no_manager.elsewhere.is_some() {
+        tracing::warn!("{no_manager}");
     }
     Given::load(&BTreeMap::new(), autostart.unset()).map_err(|error| SpawnError::Config(Box::new(error)))?;
     let deadline = Instant::now() + START_TIMEOUT;

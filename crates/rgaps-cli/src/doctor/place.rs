@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rgaps_control::RuntimeDir;
 use rgaps_control::running::Running;
-use rgaps_control::whereabouts::{Nobody, Whereabouts};
+use rgaps_control::runtime_path::{NoManager, RuntimePath};
 
 use super::Finding;
 
@@ -15,8 +15,8 @@ const PROBE_BYTES: usize = 16 << 10;
 
 /// The finding about the directory that programs with this environment use.
 pub fn finding() -> Finding {
-    let at = Whereabouts::of_environment();
-    let nobody = Running::find().is_none().then(|| at.clone().nobody());
+    let at = RuntimePath::of_environment();
+    let no_manager = Running::find().is_none().then(|| at.clone().no_manager());
     // The check must not create the directory.
     let checked = at.path.symlink_metadata().map(|_| RuntimeDir::for_client(None));
     let trouble = match checked {
@@ -24,18 +24,18 @@ pub fn finding() -> Finding {
         Ok(Ok(dir)) if dir.is_own() => probe(&at.path).err().map(|error| format!("{}: {error}", at.path.display())),
         _ => None,
     };
-    of_directory(&at, trouble, nobody)
+    of_directory(&at, trouble, no_manager)
 }
 
-fn of_directory(at: &Whereabouts, trouble: Option<String>, nobody: Option<Nobody>) -> Finding {
+fn of_directory(at: &RuntimePath, trouble: Option<String>, no_manager: Option<NoManager>) -> Finding {
     const WHAT: &str = "runtime directory";
     if let Some(trouble) = trouble {
         let remedy = "a manager keeps notes there for its successor, and refuses new publishers and subscribers if it cannot write them: free some \
                       space, or set RGAPS_RUNTIME_DIR to a directory of your own";
         return Finding::limited(WHAT, format!("{at}; {trouble}"), remedy);
     }
-    match nobody.filter(|nobody| nobody.elsewhere.is_some()) {
-        Some(nobody) => Finding::limited(WHAT, at.to_string(), nobody.to_string()),
+    match no_manager.filter(|no_manager| no_manager.elsewhere.is_some()) {
+        Some(no_manager) => Finding::limited(WHAT, at.to_string(), no_manager.to_string()),
         None => Finding::ok(WHAT, at.to_string()),
     }
 }
@@ -53,19 +53,19 @@ fn probe(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
-    use rgaps_control::whereabouts::Why;
+    use rgaps_control::runtime_path::Why;
 
     #[test]
     fn the_directory_is_reported_with_its_reason_and_its_fault() {
-        let at = Whereabouts { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
+        let at = RuntimePath { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
         let good = of_directory(&at, None, None);
         assert_eq!(good.found, "/tmp/rgaps-7 (since XDG_RUNTIME_DIR is not set)");
         let full = of_directory(&at, Some("no space".to_owned()), None);
         assert!(full.verdict == Verdict::Limited && full.found.ends_with("; no space"), "{full:?}");
-        let elsewhere = Nobody { at: at.clone(), elsewhere: Some("/run/user/7/rgaps".into()) };
+        let elsewhere = NoManager { at: at.clone(), elsewhere: Some("/run/user/7/rgaps".into()) };
         let apart = of_directory(&at, None, Some(elsewhere));
         assert!(apart.verdict == Verdict::Limited && apart.remedy.contains("runs in /run/user/7/rgaps"), "{apart:?}");
-        let alone = of_directory(&at, None, Some(Nobody { at: at.clone(), elsewhere: None }));
+        let alone = of_directory(&at, None, Some(NoManager { at: at.clone(), elsewhere: None }));
         assert_eq!(alone.verdict, Verdict::Ok);
     }
 }

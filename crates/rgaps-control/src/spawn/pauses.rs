@@ -33,11 +33,11 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whereabouts::Whereabouts;
+    use crate::runtime_path::RuntimePath;
 
     #[test]
     fn failing_starts_become_rare_but_looking_does_not() {
-        let nobody = Whereabouts::of_environment().nobody();
+        let no_manager = RuntimePath::of_environment().no_manager();
         let begin = Instant::now();
         let mut pauses = Pauses::default();
         let (mut starts, mut looks) = (0, 0);
@@ -50,7 +50,7 @@ mod tests {
                 }
                 Autostart::Never => {
                     looks += 1;
-                    pauses.note(&SpawnError::Forbidden(Box::new(nobody.clone())), now);
+                    pauses.note(&SpawnError::Forbidden(Box::new(no_manager.clone())), now);
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::runtime::SOCKET_FILE;
 
 /// A runtime directory and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct RuntimePath {
     /// The directory.
     pub path: PathBuf,
     /// The reason for it.
@@ -41,14 +41,14 @@ pub enum Why {
 
 /// No manager listens in the directory. Shown with the reason for the directory, and with another one in which a manager of this user listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nobody {
+pub struct NoManager {
     /// The directory without a manager.
-    pub at: Whereabouts,
+    pub at: RuntimePath,
     /// Another default directory of this user, in which a manager of this user listens.
     pub elsewhere: Option<PathBuf>,
 }
 
-impl Whereabouts {
+impl RuntimePath {
     /// The directory that this process's environment selects.
     pub fn of_environment() -> Self {
         Self::choose(variable("RGAPS_RUNTIME_DIR"), variable("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw())
@@ -69,10 +69,10 @@ impl Whereabouts {
 
     /// The report that no manager listens here. Looks for a manager of this user in the other default directories, unless this directory was named
     /// explicitly.
-    pub fn nobody(self) -> Nobody {
+    pub fn no_manager(self) -> NoManager {
         let is_default = !matches!(self.why, Why::Named | Why::Variable);
         let elsewhere = is_default.then(|| self.elsewhere()).flatten();
-        Nobody { at: self, elsewhere }
+        NoManager { at: self, elsewhere }
     }
 
     fn elsewhere(&self) -> Option<PathBuf> {
@@ -108,13 +108,13 @@ impl fmt::Display for Why {
     }
 }
 
-impl fmt::Display for Whereabouts {
+impl fmt::Display for RuntimePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.path.display(), self.why)
     }
 }
 
-impl fmt::Display for Nobody {
+impl fmt::Display for NoManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no rgapsd runs in {}", self.at)?;
         let Some(elsewhere) = &self.elsewhere else { return Ok(()) };
@@ -137,7 +137,7 @@ mod tests {
         let xdg = std::env::temp_dir().join(format!("rgaps-xdg-{}", std::process::id()));
         fs::create_dir(&xdg).unwrap();
         let choose = |named: Option<&str>, xdg: Option<&Path>, uid| {
-            let chosen = Whereabouts::choose(named.map(Into::into), xdg.map(Into::into), uid);
+            let chosen = RuntimePath::choose(named.map(Into::into), xdg.map(Into::into), uid);
             (chosen.path.to_str().unwrap().to_owned(), chosen.why)
         };
         let in_xdg = xdg.join("rgaps").to_str().unwrap().to_owned();
@@ -147,7 +147,7 @@ mod tests {
         let foreign = Why::XdgForeign(xdg.clone(), uid);
         assert_eq!(choose(None, Some(&xdg), uid + 1), (format!("/tmp/rgaps-{}", uid + 1), foreign));
         fs::remove_dir(&xdg).unwrap();
-        let chosen = Whereabouts::choose(None, Some(xdg.clone().into()), 7);
+        let chosen = RuntimePath::choose(None, Some(xdg.clone().into()), 7);
         assert_eq!(
             chosen.to_string(),
             format!("/tmp/rgaps-7 (since XDG_RUNTIME_DIR, {}, is no directory)", xdg.display())
