@@ -172,16 +172,16 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
                 continue;
             }
             // The disk has no room for the lock file. The manager's own lock still excludes a second one.
-            Err(error) if error.is_lack_of_room() => Turn::Unlocked,
+            Err(error) if error.is_lack_of_room() => StartLock::Unavailable,
             Err(error) => return Err(error.into()),
-            Ok(None) => Turn::Others,
-            Ok(Some(lock)) => Turn::Ours { _lock: lock },
+            Ok(None) => StartLock::HeldByOther,
+            Ok(Some(lock)) => StartLock::Held { _lock: lock },
         };
         removed = None;
         if let Some(connection) = Connection::connect(&dir.socket())? {
             return Ok(connection);
         }
-        if matches!(lock, Turn::Others) && Instant::now() < turn {
+        if matches!(lock, StartLock::HeldByOther) && Instant::now() < turn {
             std::thread::sleep(LOOK_INTERVAL);
             continue;
         }
@@ -211,14 +211,14 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
 }
 
 /// Which client may start a manager.
-enum Turn {
-    Others,
+enum StartLock {
+    HeldByOther,
     /// This one, for as long as it holds the lock.
-    Ours {
+    Held {
         _lock: File,
     },
     /// Any client: the lock file could not be made.
-    Unlocked,
+    Unavailable,
 }
 
 /// Whether RGAPS_AUTOSTART=0 forbids clients to start a manager.
