@@ -148,11 +148,11 @@ impl ClientLocks {
 
     /// Whether a client lives. True if the kernel's answer fails. False if its process goes on without it: as another program, or after its node
     /// was dropped.
-    pub fn lives(&mut self, dir: &RuntimeDir, client: NotedClient) -> bool {
+    pub fn may_live(&mut self, dir: &RuntimeDir, client: NotedClient) -> bool {
         !self.living(dir, [client]).is_empty()
     }
 
-    /// Which of these clients live, as `lives` says of each.
+    /// Which of these clients live, as `may_live` says of each.
     pub fn living(
         &mut self,
         dir: &RuntimeDir,
@@ -323,12 +323,14 @@ mod tests {
         let pid = std::process::id();
         let client = noted(lock, &file, pid);
         let mut locks = ClientLocks::new(Lifetime::OfProcess);
-        assert!(!locks.lives(&dir, client) && !locks.lives(&dir, NotedClient { lock: LockId([1; 16]), ..client }));
+        assert!(
+            !locks.may_live(&dir, client) && !locks.may_live(&dir, NotedClient { lock: LockId([1; 16]), ..client })
+        );
         assert!(dir.has_client_file(lock, client.file));
         dir.forget_dead_clients();
         assert!(!dir.has_client_file(lock, client.file));
         // The file is removed, but this process has it open. No process has locked it.
-        assert!(!ClientLocks::new(Lifetime::OfProcess).lives(&dir, client));
+        assert!(!ClientLocks::new(Lifetime::OfProcess).may_live(&dir, client));
         assert!(files_of_process(pid, BTreeSet::from([client.file])).unwrap().contains_key(&client.file));
         let other = FileId { inode: client.file.inode + 1_000_000, ..client.file };
         assert!(files_of_process(pid, BTreeSet::from([other])).unwrap().is_empty());
@@ -342,12 +344,12 @@ mod tests {
         let client = noted(lock, &file, std::process::id());
         let mut locks = ClientLocks::new(Lifetime::WithForks);
         assert_eq!(locks.keep(lock, &file).unwrap(), client.file);
-        assert!(!locks.lives(&dir, client));
+        assert!(!locks.may_live(&dir, client));
         // A process does not see its own lock, but sees who has the file, as a fork would.
         let taken = rgaps_os::ProcessLock::take(file.into()).unwrap();
-        assert!(locks.lives(&dir, client));
+        assert!(locks.may_live(&dir, client));
         drop(taken);
-        assert!(!locks.lives(&dir, client));
+        assert!(!locks.may_live(&dir, client));
         locks.forget(&dir, lock);
         fs::remove_dir(dir.path()).unwrap();
     }

@@ -29,7 +29,7 @@ impl Manager {
     /// does not show that. If no process has the socket open any more, no forked child keeps the client's streams running.
     pub(crate) fn end_if_lock_released(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
-        let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));
+        let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.may_live(&self.dir, noted));
         if is_over && !self.may_still_stream(id) {
             self.client_ended(id);
         }
@@ -45,7 +45,7 @@ impl Manager {
         // Slots that it keeps for its streams are awaited.
         let has_slots = !client.slots.is_empty() || client.lock.is_some_and(|lock| self.adoption.awaits_client(lock));
         let (is_held_open, noted) = (client.is_held_open(), client.noted());
-        has_slots && (is_held_open || noted.is_some_and(|noted| self.locks.lives(&self.dir, noted)))
+        has_slots && (is_held_open || noted.is_some_and(|noted| self.locks.may_live(&self.dir, noted)))
     }
 
     pub(crate) fn client_died(&mut self, id: ClientId) {
