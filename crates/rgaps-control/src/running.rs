@@ -161,7 +161,7 @@ mod tests {
         assert_eq!((running.pid, running.config), (std::process::id(), Some(config)));
         drop(listener);
         assert!(Running::find_in(&path).is_none());
-        dir.clear(lock, false);
+        dir.remove_files(lock, false);
         assert!(!path.exists());
     }
 

@@ -331,7 +331,7 @@ impl RuntimeDir {
         let open = || Self::open(&self.path).and_then(|_| File::open(&self.path).map_err(failed));
         let locked = lock_opened(&self.path, open)?;
         let locked = locked.ok_or_else(|| RuntimeError::Locked { path: self.path.clone() })?;
-        self.tighten();
+        self.restrict_to_user();
         Ok(ManagerLock { locked, path: self.path.clone() })
     }
 
@@ -373,7 +373,7 @@ impl RuntimeDir {
     }
 
     /// Restricts to this user the files that a predecessor, perhaps of an earlier version, left open to other users.
-    fn tighten(&self) {
+    fn restrict_to_user(&self) {
         let others = |name: &std::ffi::OsStr| name != SOCKET_FILE && name != CONFIG_FILE;
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten().filter(|entry| others(&entry.file_name()))
         {
@@ -435,7 +435,7 @@ impl RuntimeDir {
     }
 
     /// Which of the files for a successor has this name; `None` if it is none of them.
-    pub fn meaning(&self, name: &str) -> Option<Noted> {
+    pub fn noted_by(&self, name: &str) -> Option<Noted> {
         if name == EPOCH_FILE {
             return Some(Noted::Epoch);
         }
@@ -481,7 +481,7 @@ impl RuntimeDir {
 
     /// Removes the files that are useless after an orderly exit, and the directory if it is empty then. If clients go on, identity and epoch of the
     /// host stay for the next manager.
-    pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
+    pub fn remove_files(&self, lock: ManagerLock, clients_go_on: bool) {
         let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
         for name in [SOCKET_FILE, "rgapsd.log", "rgapsd.log.1", CONFIG_FILE, NETWORK_FILE, "start.lock"]
             .into_iter()
@@ -626,7 +626,7 @@ mod tests {
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
         assert!(matches!(dir.lock(), Err(RuntimeError::Locked { .. })));
-        dir.clear(lock, false);
+        dir.remove_files(lock, false);
         assert!(!path.exists());
     }
 
@@ -637,7 +637,7 @@ mod tests {
             let dir = RuntimeDir::open(path).unwrap();
             let lock = dir.lock().unwrap();
             let host = dir.host().unwrap();
-            dir.clear(lock, false);
+            dir.remove_files(lock, false);
             assert!(!path.exists());
             host
         };
@@ -669,10 +669,10 @@ mod tests {
             (_, Some(error)) => panic!("{error}"),
         };
         assert_eq!((epoch(&dir, 7), epoch(&dir, 8)), (7, 7));
-        dir.clear(lock, true);
+        dir.remove_files(lock, true);
         let lock = dir.lock().unwrap();
         assert_eq!(epoch(&dir, 8), 7);
-        dir.clear(lock, false);
+        dir.remove_files(lock, false);
         let dir = RuntimeDir::open(&path).unwrap();
         assert_eq!(epoch(&dir, 9), 9);
         fs::write(path.join(EPOCH_FILE), "nonsense").unwrap();

@@ -171,7 +171,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     manager.run();
     let clients_go_on = manager.has_clients();
     if let Some(lock) = manager.end().leave() {
-        dir.clear(lock, clients_go_on);
+        dir.remove_files(lock, clients_go_on);
     }
     Ok(())
 }

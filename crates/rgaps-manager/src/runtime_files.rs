@@ -236,7 +236,7 @@ impl Files<'_> {
     /// Whether the file with this name is missing.
     fn missing_of(&self, name: &str) -> MissingFiles {
         let mut missing = MissingFiles::default();
-        match self.dir.meaning(name) {
+        match self.dir.noted_by(name) {
             Some(Noted::Epoch) => missing.epoch = self.lacks_epoch(),
             Some(Noted::Client(lock)) => {
                 let its = self.clients.by_id.iter().filter(|(_, client)| client.lock == Some(lock));
