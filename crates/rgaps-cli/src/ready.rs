@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
             return Ok(());
         }
         if Instant::now() >= deadline || interrupt.is_set() {
-            return Err(CommandError::Other(at.nobody().to_string()));
+            return Err(CommandError::Other(at.no_manager().to_string()));
         }
         interrupt.sleep_until(Instant::now() + LOOK);
     }

@@ -21,9 +21,9 @@ pub(crate) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 /// A time-out that does not run while this process is stopped: the other side is not late then. It is waited for in slices, and a slice that took
 /// longer counts only its own length.
 #[derive(Debug)]
-pub(crate) struct Patience(Duration);
+pub(crate) struct StopAwareTimeout(Duration);
 
-impl Patience {
+impl StopAwareTimeout {
     pub(crate) fn new(timeout: Duration) -> Self {
         Self(timeout)
     }
@@ -144,7 +144,7 @@ pub(crate) struct Greeted {
 impl Hello<'_> {
     /// Connects and says hello. Tries again, for `ANSWER_TIMEOUT` in all, if a manager dies before it answers.
     pub(crate) fn say_until_answered(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
-        let mut patience = Patience::new(ANSWER_TIMEOUT);
+        let mut timeout_left = StopAwareTimeout::new(ANSWER_TIMEOUT);
         let mut was_there = false;
         loop {
             let error = match self.say(autostart) {
@@ -154,11 +154,11 @@ impl Hello<'_> {
             was_there |= matches!(error, SessionError::Local(LocalError::Closed));
             let is_between = matches!(&error, SessionError::Spawn(SpawnError::Forbidden(_) | SpawnError::Guest { .. }));
             let is_gone = matches!(error, SessionError::Local(LocalError::Closed)) || was_there && is_between;
-            if !is_gone || patience.is_over() {
+            if !is_gone || timeout_left.is_over() {
                 return Err(error);
             }
             tracing::debug!(%error, "rgapsd died before it answered");
-            patience.wait(std::thread::sleep);
+            timeout_left.wait(std::thread::sleep);
         }
     }
 
@@ -213,16 +213,16 @@ mod tests {
 
     #[test]
     fn a_wait_that_a_stop_makes_long_counts_as_it_was_meant() {
-        let mut patience = Patience::new(RECONNECT_INTERVAL * 2);
+        let mut timeout_left = StopAwareTimeout::new(RECONNECT_INTERVAL * 2);
         let too_long = |slice: Duration| {
             let began = Instant::now();
             while began.elapsed() < slice * 4 {
                 std::hint::spin_loop();
             }
         };
-        patience.wait(too_long);
-        assert!(!patience.is_over());
-        patience.wait(too_long);
-        assert!(patience.is_over());
+        timeout_left.wait(too_long);
+        assert!(!timeout_left.is_over());
+        timeout_left.wait(too_long);
+        assert!(timeout_left.is_over());
     }
 }

@@ -101,7 +101,7 @@ impl SocketReader {
         let mut sent = [0; SUM_BYTES];
         let bytes = payload.bytes + self.summer.as_ref().map_or(0, |_| SUM_BYTES as u64);
         let mut filled = 0;
-        let mut patience = Patience::default();
+        let mut silent = SilentSince::default();
         while filled < bytes {
             let (missing, in_ring) = (bytes - filled, payload.bytes.saturating_sub(filled));
             let (place, at_once) = (payload.offset.forward(filled.min(payload.bytes)), in_ring.min(READ_BYTES_MAX));
@@ -118,9 +118,9 @@ impl SocketReader {
                     }
                     filled += n as u64;
                     *reads += 1;
-                    patience = Patience::default();
+                    silent = SilentSince::default();
                 }
-                Err(error) => self.retry(error, missing, &mut patience)?,
+                Err(error) => self.retry(error, missing, &mut silent)?,
             }
         }
         self.summer.as_ref().map_or(Ok(()), |summer| integrity::check("a record", sent, summer.sum()))
@@ -130,7 +130,7 @@ impl SocketReader {
         let mut bytes = [0; HEADER_BYTES + SUM_BYTES];
         let whole = HEADER_BYTES + self.ring.geometry().integrity().sum_bytes();
         let mut filled = 0;
-        let mut patience = Patience::default();
+        let mut silent = SilentSince::default();
         while filled < whole {
             let missing = if filled == 0 { 0 } else { (whole - filled) as u64 };
             match rustix::net::recv(&*self.stream, &mut bytes[filled..whole], RecvFlags::empty()) {
@@ -140,9 +140,9 @@ impl SocketReader {
                     *reads += 1;
                 }
                 Err(error) => {
-                    self.retry(error, missing, &mut patience)?;
+                    self.retry(error, missing, &mut silent)?;
                     if missing == 0 {
-                        self.idle(&mut patience);
+                        self.idle(&mut silent);
                     }
                 }
             }
@@ -157,9 +157,9 @@ impl SocketReader {
     }
 
     /// Called while no record arrives. If that lasts and the consumer holds nothing, frees the ring's pages, once.
-    fn idle(&mut self, patience: &mut Patience) {
+    fn idle(&mut self, silent: &mut SilentSince) {
         let Some(after) = self.options.give_back_after.filter(|_| !self.gave_back) else { return };
-        let waited = patience.since.get_or_insert_with(Instant::now).elapsed();
+        let waited = silent.since.get_or_insert_with(Instant::now).elapsed();
         // Only this thread writes the ring, and with head and tail equal the consumer reads nothing.
         if waited >= after
             && self.ring.geometry().flow_control() == FlowControl::On
@@ -181,7 +181,7 @@ impl SocketReader {
     }
 
     /// Handles a failed read: continue, unless the link was closed, is broken, or a record has stalled.
-    fn retry(&self, error: Errno, missing: u64, patience: &mut Patience) -> Result<(), LinkError> {
+    fn retry(&self, error: Errno, missing: u64, silent: &mut SilentSince) -> Result<(), LinkError> {
         if self.shared.is_closed() {
             return Err(LinkError::Closed { by_peer: false });
         }
@@ -189,7 +189,7 @@ impl SocketReader {
             Errno::INTR => Ok(()),
             Errno::AGAIN if missing == 0 => Ok(()),
             Errno::AGAIN => {
-                let waited = patience.since.get_or_insert_with(Instant::now).elapsed();
+                let waited = silent.since.get_or_insert_with(Instant::now).elapsed();
                 if waited < self.options.stall_timeout { Ok(()) } else { Err(LinkError::Stalled { missing, waited }) }
             }
             errno => Err(broken("reading records", errno)),
@@ -203,7 +203,7 @@ fn outside(memory: &RingMemory, span: RingSpan) -> LinkError {
 
 /// Since when no bytes have arrived. The clock is read only after an empty read.
 #[derive(Debug, Default)]
-struct Patience {
+struct SilentSince {
     since: Option<Instant>,
 }
 

@@ -13,7 +13,7 @@ use rgaps_control::local::{Body, Connection, LocalError, Request};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
-use crate::hello::{ANSWER_TIMEOUT, Patience, SessionError};
+use crate::hello::{ANSWER_TIMEOUT, SessionError, StopAwareTimeout};
 use crate::question::Question;
 
 /// The receiver of an answer.
@@ -57,7 +57,7 @@ impl Session {
         descriptors: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<Answer, SessionError> {
-        let mut patience = Patience::new(timeout);
+        let mut timeout_left = StopAwareTimeout::new(timeout);
         let mut deaths = 0;
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
@@ -79,8 +79,8 @@ impl Session {
             };
             let answered = sent.map(|()| {
                 loop {
-                    match patience.wait(receive) {
-                        Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
+                    match timeout_left.wait(receive) {
+                        Err(RecvTimeoutError::Timeout) if !timeout_left.is_over() => {}
                         answered => return answered,
                     }
                 }
@@ -106,19 +106,24 @@ impl Session {
                     if deaths == DEATHS_MAX {
                         return Err(SessionError::Died { deaths, log: self.dir.log() });
                     }
-                    self.await_successor(epoch, &mut patience, timeout)?;
+                    self.await_successor(epoch, &mut timeout_left, timeout)?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn await_successor(&self, epoch: u64, patience: &mut Patience, timeout: Duration) -> Result<(), SessionError> {
+    fn await_successor(
+        &self,
+        epoch: u64,
+        timeout_left: &mut StopAwareTimeout,
+        timeout: Duration,
+    ) -> Result<(), SessionError> {
         while self.epoch.load(Ordering::Acquire) == epoch {
-            if patience.is_over() || self.stopping.load(Ordering::Acquire) {
+            if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
                 return Err(SessionError::TimedOut(timeout.as_millis()));
             }
-            patience.wait(std::thread::sleep);
+            timeout_left.wait(std::thread::sleep);
         }
         Ok(())
     }
@@ -133,16 +138,16 @@ impl Session {
 
     /// Waits until a question is answered.
     pub(crate) fn await_answer(&self, question: &Question) -> Result<(), SessionError> {
-        let mut patience = Patience::new(ANSWER_TIMEOUT);
+        let mut timeout_left = StopAwareTimeout::new(ANSWER_TIMEOUT);
         while question.is_open() {
-            if patience.is_over() || self.stopping.load(Ordering::Acquire) {
+            if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
                 return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis()));
             }
             if self.is_runner() {
                 let connection = lock(&self.connection).clone();
-                patience.wait(|slice| self.serve(&connection, slice))?;
+                timeout_left.wait(|slice| self.serve(&connection, slice))?;
             } else {
-                patience.wait(|slice| question.wait(slice));
+                timeout_left.wait(|slice| question.wait(slice));
             }
         }
         Ok(())
