@@ -66,7 +66,7 @@ impl Drop for GrantedSlot<'_> {
     fn drop(&mut self) {
         let Some(detach) = self.detach.take() else { return };
         if self.session.would_wait_in_vain() {
-            return self.session.say_later(detach);
+            return self.session.send_later(detach);
         }
         if let Err(error) = self.session.request_within(&detach, &[], DETACH_TIMEOUT) {
             tracing::debug!(%error, "a slot that was granted and not used could not be given back");

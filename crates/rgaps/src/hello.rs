@@ -136,19 +136,19 @@ pub(crate) struct Hello<'a> {
 
 /// A manager that knows this client.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub(crate) struct Welcomed {
     pub(crate) connection: Connection,
     pub(crate) welcome: Welcome,
 }
 
 impl Hello<'_> {
     /// Connects and says hello. Tries again, for `ANSWER_TIMEOUT` in all, if a manager dies before it answers.
-    pub(crate) fn say_until_answered(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
+    pub(crate) fn say_until_answered(&mut self, autostart: Autostart) -> Result<Welcomed, SessionError> {
         let mut timeout_left = StopAwareTimeout::new(ANSWER_TIMEOUT);
         let mut was_there = false;
         loop {
             let error = match self.say(autostart) {
-                Ok(greeted) => return Ok(greeted),
+                Ok(welcomed) => return Ok(welcomed),
                 Err(error) => error,
             };
             was_there |= matches!(error, SessionError::Local(LocalError::Closed));
@@ -163,7 +163,7 @@ impl Hello<'_> {
     }
 
     /// Connects and says hello.
-    pub(crate) fn say(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
+    pub(crate) fn say(&mut self, autostart: Autostart) -> Result<Welcomed, SessionError> {
         let connection = spawn::connect(self.dir, autostart)?;
         let pidfd = PidFd::own()?;
         let (program, locks) = (self.program.to_owned(), self.locks.ids());
@@ -178,7 +178,7 @@ impl Hello<'_> {
         if !self.locks.keep_only(welcome.lock) {
             return Err(SessionError::Confused);
         }
-        Ok(Greeted { connection, welcome })
+        Ok(Welcomed { connection, welcome })
     }
 }
 

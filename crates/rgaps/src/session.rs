@@ -6,7 +6,7 @@
 //! an error at its next call.
 //!
 //! Invariants  S1 a new publisher or subscriber is a member before the hand-back reads the members, or is created again (`add_member`).
-//!             S2 a detach that was not acknowledged is sent again, to the manager of that time (`unsaid`).
+//!             S2 a detach that was not acknowledged is sent again, to the manager of that time (`unsent_detaches`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -29,7 +29,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::attachment::{Attachment, GrantedSlot};
 use crate::hand_back::{self, Owner};
-use crate::hello::{self, Greeted, Hello, Locks, RECONNECT_INTERVAL, SessionError};
+use crate::hello::{self, Hello, Locks, RECONNECT_INTERVAL, SessionError, Welcomed};
 use crate::members::{Member, Members, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
@@ -93,7 +93,7 @@ pub(crate) struct Session {
     next_id: AtomicU64,
     members: Mutex<Members>,
     /// Detach requests that no manager has acknowledged.
-    unsaid: Mutex<Vec<Body>>,
+    unsent_detaches: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
     /// Subscribers' own words that publishers of this node read, so that each is mapped once.
     mapped: Mutex<HashMap<(TopicId, u16), Weak<SubscriberPages>>>,
@@ -116,7 +116,7 @@ impl Session {
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let mut locks = Locks::default();
         let mut hello = Hello { dir: &dir, program: &program, locks: &mut locks };
-        let Greeted { connection, welcome } = hello.say_until_answered(autostart)?;
+        let Welcomed { connection, welcome } = hello.say_until_answered(autostart)?;
         // Warn once a node, and not if it never starts a manager: then its configuration is not this process's concern.
         let running = Running::new(dir.path(), welcome.manager_pid);
         let warning = || running.warning(Given::load(&BTreeMap::new(), autostart.unset()));
@@ -144,7 +144,7 @@ impl Session {
             questions: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
-            unsaid: Mutex::default(),
+            unsent_detaches: Mutex::default(),
             tended: Mutex::default(),
             mapped: Mutex::default(),
             files: Mutex::default(),
@@ -161,11 +161,11 @@ impl Session {
         let (topic, slot) = (attachment.topic, attachment.slot.into());
         let body = Body::Detach { topic, slot };
         if self.is_runner() || self.would_wait_in_vain() {
-            self.say_later(body);
+            self.send_later(body);
         } else if let Err(error) = self.request_within(&body, &[], DETACH_TIMEOUT) {
             tracing::debug!(topic = %attachment.key, %error, "detaching was not acknowledged");
             if !matches!(error, SessionError::Refused(_)) {
-                self.say_later(body);
+                self.send_later(body);
             }
         }
         lock(&self.members).all.retain(|member| match member {
@@ -187,8 +187,8 @@ impl Session {
         self.is_away.load(Ordering::Acquire) || self.is_silent.load(Ordering::Acquire)
     }
 
-    pub(crate) fn say_later(&self, body: Body) {
-        lock(&self.unsaid).push(body);
+    pub(crate) fn send_later(&self, body: Body) {
+        lock(&self.unsent_detaches).push(body);
         self.kick();
     }
 
@@ -314,7 +314,7 @@ impl Session {
                 (asked, turn) = (Instant::now(), turn.wrapping_add(1));
             }
             self.sleep(Some(&connection), if soon { READY_TICK } else { TICK });
-            if let Err(error) = self.say_detached(&connection).and_then(|()| self.read(&connection)) {
+            if let Err(error) = self.send_detaches(&connection).and_then(|()| self.read(&connection)) {
                 self.is_away.store(true, Ordering::Release);
                 tracing::warn!(%error, "rgapsd is gone; local topics continue, looking for its successor");
                 drop(std::mem::take(&mut *lock(&self.pending)));
@@ -324,12 +324,12 @@ impl Session {
     }
 
     /// Sends the detach requests that were not acknowledged.
-    fn say_detached(&self, connection: &Connection) -> Result<(), LocalError> {
+    fn send_detaches(&self, connection: &Connection) -> Result<(), LocalError> {
         loop {
-            let mut unsaid = lock(&self.unsaid);
-            let from = unsaid.len().saturating_sub(UNREAD_ANSWERS_MAX);
-            let mut some = unsaid.split_off(from);
-            drop(unsaid);
+            let mut unsent_detaches = lock(&self.unsent_detaches);
+            let from = unsent_detaches.len().saturating_sub(UNREAD_ANSWERS_MAX);
+            let mut some = unsent_detaches.split_off(from);
+            drop(unsent_detaches);
             if some.is_empty() {
                 return Ok(());
             }
@@ -337,7 +337,7 @@ impl Session {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = connection.send_now(&Request { id, body: body.clone() }, &[]) {
                     some.push(body);
-                    lock(&self.unsaid).append(&mut some);
+                    lock(&self.unsent_detaches).append(&mut some);
                     // If the manager does not read, they are sent when it does, or to its successor.
                     return if matches!(error, LocalError::Full) { Ok(()) } else { Err(error) };
                 }
@@ -521,9 +521,9 @@ impl Session {
         while !self.stopping.load(Ordering::Acquire) {
             let autostart = pauses.autostart(self.autostart, Instant::now());
             let mut locks = lock(&self.locks);
-            let greeted = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
+            let welcomed = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
             drop(locks);
-            match greeted.and_then(|greeted| self.hand_back(greeted)) {
+            match welcomed.and_then(|welcomed| self.hand_back(welcomed)) {
                 Ok(connection) => {
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -549,8 +549,8 @@ impl Session {
     }
 
     /// Hands all slots of this node back. Returns an error if this manager died too, or is stopped.
-    fn hand_back(&self, greeted: Greeted) -> Result<Connection, SessionError> {
-        let Greeted { connection, .. } = greeted;
+    fn hand_back(&self, welcomed: Welcomed) -> Result<Connection, SessionError> {
+        let Welcomed { connection, .. } = welcomed;
         let notice = |notice| self.notice(notice);
         let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
         hand_back::hand_back(self.owners(), &mut ask)?;
