@@ -12,6 +12,6 @@ mod messages;
 pub use connection::{Connection, DESCRIPTORS_MAX, Listener, LocalError, MESSAGE_BYTES_MAX, Packet, PeerCredentials};
 pub use messages::{
     Advertised, Body, HANDED_SLOTS_MAX, HELD_LOCKS_MAX, Handed, HandedSlot, HandedTopic, Notice, NoticedSubscriber,
-    PROTOCOL_VERSION, Refusal, RefusedSlot, Reply, Request, Role, Subscribed, TOLD_SUBSCRIBERS_MAX, ToClient,
+    PROTOCOL_VERSION, Refusal, RefusedSlot, Reply, Request, Role, SUBSCRIBERS_A_REPLY_MAX, Subscribed, ToClient,
     TopicSummary, Welcome,
 };

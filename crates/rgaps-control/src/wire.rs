@@ -231,7 +231,7 @@ pub enum RingRefusal {
     Mismatch(Mismatch),
     /// A size is beyond all reason.
     #[error("{what} of {bytes} B exceeds {SIZE_MAX} B")]
-    Absurd {
+    ImpossibleSize {
         /// The thing with that size.
         what: String,
         /// Its size in bytes.
@@ -239,7 +239,7 @@ pub enum RingRefusal {
     },
     /// The offer or request cannot work. Raised by the host that checks it.
     #[error("the other host's {what}; is it of another version, or not RGAPS?")]
-    Crooked {
+    Inconsistent {
         /// The faulty part, and the rule that it breaks.
         what: String,
     },
@@ -260,13 +260,13 @@ impl RdmaEnd {
     /// Checks an end that a peer has sent. The link checks its memory.
     fn check(&self) -> Result<(), RingRefusal> {
         if self.queue_pair >> 24 != 0 || self.packet >> 24 != 0 {
-            return Err(crooked("queue pair or packet has more than 24 bits"));
+            return Err(inconsistent("queue pair or packet has more than 24 bits"));
         }
         if !(256..=4096).contains(&self.mtu_bytes) {
-            return Err(crooked(format!("packets of {} B are not from 256 to 4096 B", self.mtu_bytes)));
+            return Err(inconsistent(format!("packets of {} B are not from 256 to 4096 B", self.mtu_bytes)));
         }
         if self.bytes > SIZE_MAX || self.address.checked_add(self.bytes).is_none() {
-            return Err(RingRefusal::Absurd { what: "memory for RDMA".to_owned(), bytes: self.bytes });
+            return Err(RingRefusal::ImpossibleSize { what: "memory for RDMA".to_owned(), bytes: self.bytes });
         }
         Ok(())
     }
@@ -294,20 +294,20 @@ impl RingRequest {
             return Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: self.version });
         }
         if self.message_bytes_max > SIZE_MAX {
-            return Err(RingRefusal::Absurd { what: "a message".to_owned(), bytes: self.message_bytes_max });
+            return Err(RingRefusal::ImpossibleSize { what: "a message".to_owned(), bytes: self.message_bytes_max });
         }
         if self.endpoint.role != Role::Publisher || self.endpoint.offers.is_empty() {
-            return Err(crooked("request offers nothing"));
+            return Err(inconsistent("request offers nothing"));
         }
         if self.rdma.len() > RDMA_ENDS_MAX {
-            return Err(crooked(format!(
+            return Err(inconsistent(format!(
                 "request has {} RDMA ends, at most {RDMA_ENDS_MAX} are allowed",
                 self.rdma.len()
             )));
         }
         if self.published.len() > PUBLISHED_MAX {
             let named = self.published.len();
-            return Err(crooked(format!("request names {named} publishers, at most {PUBLISHED_MAX} are allowed")));
+            return Err(inconsistent(format!("request names {named} publishers, at most {PUBLISHED_MAX} are allowed")));
         }
         self.rdma.iter().try_for_each(RdmaEnd::check)?;
         Ok(())
@@ -315,7 +315,7 @@ impl RingRequest {
 
     /// Refuses a request under this host's own identity: its messages would pass for messages of this host's own publishers.
     pub fn check_host(&self, own: HostId) -> Result<(), RingRefusal> {
-        if self.host == own { Err(crooked("request comes under this host's own identity")) } else { Ok(()) }
+        if self.host == own { Err(inconsistent("request comes under this host's own identity")) } else { Ok(()) }
     }
 }
 
@@ -327,19 +327,22 @@ impl RingOffer {
         }
         for (what, bytes) in [("a ring", self.ring_bytes), ("a chunk", self.chunk_bytes)] {
             if bytes > SIZE_MAX || bytes == 0 {
-                return Err(RingRefusal::Absurd { what: what.to_owned(), bytes });
+                return Err(RingRefusal::ImpossibleSize { what: what.to_owned(), bytes });
             }
         }
         self.check_shape()?;
         if self.addresses.is_empty() || self.addresses.len() > ADDRESSES_MAX {
-            return Err(crooked(format!("offer has {} addresses, not 1 to {ADDRESSES_MAX}", self.addresses.len())));
+            return Err(inconsistent(format!(
+                "offer has {} addresses, not 1 to {ADDRESSES_MAX}",
+                self.addresses.len()
+            )));
         }
         if let Some(bad) = self.addresses.iter().find(|address| address.parse::<SocketAddr>().is_err()) {
             let bad: String = bad.chars().take(64).collect();
-            return Err(crooked(format!("offer has the address {bad:?}, which is not IP:PORT")));
+            return Err(inconsistent(format!("offer has the address {bad:?}, which is not IP:PORT")));
         }
         if self.resume.len() > RESUME_MAX {
-            return Err(crooked(format!(
+            return Err(inconsistent(format!(
                 "offer has {} resume entries, at most {RESUME_MAX} are allowed",
                 self.resume.len()
             )));
@@ -354,22 +357,22 @@ impl RingOffer {
         let Self { ring_bytes, chunk_bytes, watermark_bytes, .. } = *self;
         let alignment = u64::from(self.alignment);
         if !alignment.is_power_of_two() || !(RECORD_ALIGNMENT..=RECORD_ALIGNMENT_MAX).contains(&alignment) {
-            return Err(crooked(format!(
+            return Err(inconsistent(format!(
                 "alignment of {alignment} B is no power of two from {RECORD_ALIGNMENT} to {RECORD_ALIGNMENT_MAX}"
             )));
         }
         if !ring_bytes.is_multiple_of(alignment) {
-            return Err(crooked(format!("ring of {ring_bytes} B is no multiple of {alignment} B")));
+            return Err(inconsistent(format!("ring of {ring_bytes} B is no multiple of {alignment} B")));
         }
         if ![0, ring_bytes / 8, ring_bytes / 4, ring_bytes / 2].contains(&watermark_bytes) {
-            return Err(crooked(format!(
+            return Err(inconsistent(format!(
                 "watermark of {watermark_bytes} B is neither 0 nor an eighth, a quarter or half of its ring of {ring_bytes} B"
             )));
         }
         let record = (RECORD_ALIGNMENT + chunk_bytes).next_multiple_of(alignment);
         let record_max = (ring_bytes - watermark_bytes) / 2;
         if record > record_max || u32::try_from(chunk_bytes).is_err() {
-            return Err(crooked(format!(
+            return Err(inconsistent(format!(
                 "chunk of {chunk_bytes} B makes records of {record} B; its ring of {ring_bytes} B holds records of {record_max} B"
             )));
         }
@@ -377,8 +380,8 @@ impl RingOffer {
     }
 }
 
-fn crooked(what: impl Into<String>) -> RingRefusal {
-    RingRefusal::Crooked { what: what.into() }
+fn inconsistent(what: impl Into<String>) -> RingRefusal {
+    RingRefusal::Inconsistent { what: what.into() }
 }
 
 #[cfg(test)]
@@ -460,11 +463,17 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_and_versions_are_refused() {
+    fn impossible_sizes_and_versions_are_refused() {
         assert_eq!(offer().check(), Ok(()));
         for bytes in [0, SIZE_MAX + 64, u64::MAX] {
-            assert!(matches!(RingOffer { ring_bytes: bytes, ..offer() }.check(), Err(RingRefusal::Absurd { .. })));
-            assert!(matches!(RingOffer { chunk_bytes: bytes, ..offer() }.check(), Err(RingRefusal::Absurd { .. })));
+            assert!(matches!(
+                RingOffer { ring_bytes: bytes, ..offer() }.check(),
+                Err(RingRefusal::ImpossibleSize { .. })
+            ));
+            assert!(matches!(
+                RingOffer { chunk_bytes: bytes, ..offer() }.check(),
+                Err(RingRefusal::ImpossibleSize { .. })
+            ));
         }
         let said = RingOffer { version: 9, ..offer() }.check().unwrap_err().to_string();
         assert!(said.contains(&format!("wire versions 9 and {WIRE_VERSION}; run one version of RGAPS")), "{said}");
@@ -496,7 +505,7 @@ mod tests {
         assert_eq!(fits.check(), Ok(()));
         let refused = |bad: RingOffer, rule: &str| {
             let said = bad.check().unwrap_err();
-            assert!(matches!(said, RingRefusal::Crooked { .. }) && said.to_string().contains(rule), "{said}");
+            assert!(matches!(said, RingRefusal::Inconsistent { .. }) && said.to_string().contains(rule), "{said}");
         };
         refused(RingOffer { chunk_bytes: most + 1, watermark_bytes: 0, ..offer() }, "makes records of");
         refused(RingOffer { chunk_bytes: most, watermark_bytes: 32 << 20, ..offer() }, "makes records of");
@@ -511,7 +520,7 @@ mod tests {
         refused(RingOffer { rdma: Some(ring(|end| end.queue_pair = 1 << 24)), ..offer() }, "24 bits");
         refused(RingOffer { rdma: Some(ring(|end| end.mtu_bytes = 9000)), ..offer() }, "packets of 9000 B");
         let beyond = RingOffer { rdma: Some(ring(|end| end.address = u64::MAX)), ..offer() };
-        assert!(matches!(beyond.check(), Err(RingRefusal::Absurd { .. })));
+        assert!(matches!(beyond.check(), Err(RingRefusal::ImpossibleSize { .. })));
         assert_eq!(RingOffer { rdma: Some(ring(|_| ())), ..offer() }.check(), Ok(()));
         refused(RingOffer { watermark_bytes: u64::MAX, ..offer() }, "watermark");
         refused(RingOffer { addresses: vec![], ..offer() }, "0 addresses");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_whole_pages_and_absurd_ones_are_refused() {
+    fn sizes_are_whole_pages_and_impossible_ones_are_refused() {
         assert_eq!(buffer(1).bytes(), rustix::param::page_size() as u64);
         assert_eq!(buffer(0).bytes(), rustix::param::page_size() as u64);
         for bytes in [u64::MAX, 1 << 63, i64::MAX as u64] {

@@ -405,16 +405,16 @@ fn false_pool_descriptions_are_refused_by_name(backend: &dyn Backend) {
         lie.slabs[0].bytes += lie.bytes / 2;
     });
     assert!(matches!(refused(&both, fds()), DeviceError::Map { .. }), "the descriptor itself says how long it is");
-    let absurd = with(&|lie| {
+    let impossible = with(&|lie| {
         lie.bytes = u64::MAX;
         lie.slabs[0].bytes = u64::MAX;
     });
-    assert_eq!(named(&absurd, fds()), DescriptionError::Absurd(u64::MAX));
+    assert_eq!(named(&impossible, fds()), DescriptionError::ImpossibleSize(u64::MAX));
     let empty = with(&|lie| {
         lie.bytes = 0;
         lie.slabs[0].bytes = 0;
     });
-    assert_eq!(named(&empty, fds()), DescriptionError::Absurd(0));
+    assert_eq!(named(&empty, fds()), DescriptionError::ImpossibleSize(0));
     assert!(matches!(named(&with(&|lie| lie.slabs.clear()), fds()), DescriptionError::Slabs { described: 0, .. }));
     assert!(matches!(named(&with(&|lie| lie.slabs[0].index = 9), fds()), DescriptionError::Order { index: 9, .. }));
     assert!(matches!(named(&with(&|lie| lie.device.0[3] ^= 1), fds()), DescriptionError::Device { .. }));

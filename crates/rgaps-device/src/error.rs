@@ -247,5 +247,5 @@ pub enum DescriptionError {
     },
     /// The size is impossible.
     #[error("a pool cannot have {0} B; it has 1 to {most} B", most = crate::pool::POOL_BYTES_MAX)]
-    Absurd(u64),
+    ImpossibleSize(u64),
 }

@@ -82,7 +82,7 @@ impl PoolDescription {
             return Err(DescriptionError::Descriptors { described, came: descriptors });
         }
         if self.bytes == 0 || self.bytes > POOL_BYTES_MAX {
-            return Err(DescriptionError::Absurd(self.bytes));
+            return Err(DescriptionError::ImpossibleSize(self.bytes));
         }
         let mut slabs = 0_u64;
         for (place, slab) in self.slabs.iter().enumerate() {
@@ -243,15 +243,15 @@ mod tests {
             (description(8, &[8]), 2, DescriptionError::Descriptors { described: 1, came: 2 }),
             (description(8, &[4, 5]), 2, DescriptionError::Bytes { pool: 8, slabs: 9 }),
             (description(8, &[u64::MAX, 9]), 2, DescriptionError::Bytes { pool: 8, slabs: u64::MAX }),
-            (description(0, &[0]), 1, DescriptionError::Absurd(0)),
-            (description(u64::MAX, &[u64::MAX]), 1, DescriptionError::Absurd(u64::MAX)),
+            (description(0, &[0]), 1, DescriptionError::ImpossibleSize(0)),
+            (description(u64::MAX, &[u64::MAX]), 1, DescriptionError::ImpossibleSize(u64::MAX)),
         ];
         for (lie, descriptors, error) in cases {
             assert_eq!(lie.check(HERE, 2, descriptors), Err(error));
         }
-        let mut crooked = description(8, &[4, 4]);
-        crooked.slabs[1].index = 7;
-        assert_eq!(crooked.check(HERE, 2, 2), Err(DescriptionError::Order { place: 1, index: 7 }));
+        let mut inconsistent = description(8, &[4, 4]);
+        inconsistent.slabs[1].index = 7;
+        assert_eq!(inconsistent.check(HERE, 2, 2), Err(DescriptionError::Order { place: 1, index: 7 }));
         let elsewhere = (DeviceKind::Cuda, DeviceId([1; 16]));
         let error = DescriptionError::Device { wanted: DeviceKind::Cuda, found: DeviceKind::Host };
         assert_eq!(description(8, &[8]).check(elsewhere, 2, 1), Err(error));

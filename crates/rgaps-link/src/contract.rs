@@ -435,13 +435,13 @@ fn lied_to(fixture: &dyn Fixture, lie: CreditPair) -> LinkError {
 /// Lag integrity: the receiver cannot have consumed bytes that were not sent.
 pub fn a_credit_beyond_what_was_sent_is_refused(fixture: &dyn Fixture) {
     let error = lied_to(fixture, CreditPair::new(Position::new(1 << 20)));
-    assert!(error.is_lie() && error.to_string().contains("runs ahead"), "{error}");
+    assert!(error.is_protocol_violation() && error.to_string().contains("runs ahead"), "{error}");
 }
 
 /// The two words must agree.
 pub fn a_torn_credit_is_refused(fixture: &dyn Fixture) {
     let error = lied_to(fixture, CreditPair::from_words(64, 64));
-    assert!(error.is_lie() && error.to_string().contains("torn"), "{error}");
+    assert!(error.is_protocol_violation() && error.to_string().contains("torn"), "{error}");
 }
 
 /// A record too long, or outside its message, is an error, and the link stays usable.

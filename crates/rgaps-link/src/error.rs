@@ -151,7 +151,7 @@ impl LinkError {
     }
 
     /// Whether the peer violated the protocol, so that connecting again to the same program does not help.
-    pub fn is_lie(&self) -> bool {
+    pub fn is_protocol_violation(&self) -> bool {
         matches!(self, Self::Credit(_) | Self::Record(_) | Self::Admit(_))
     }
 }

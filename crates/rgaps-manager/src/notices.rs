@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
+use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, SUBSCRIBERS_A_REPLY_MAX};
 use rgaps_control::{SubscriberSlot, TopicId};
 use rgaps_os::{EventFd, SealError};
 
@@ -39,8 +39,8 @@ impl Manager {
         id: TopicId,
         slots: &[SubscriberSlot],
     ) -> Result<Answer, Refusal> {
-        if slots.len() > TOLD_SUBSCRIBERS_MAX {
-            let said = format!("{} subscribers at once; at most {TOLD_SUBSCRIBERS_MAX} are allowed", slots.len());
+        if slots.len() > SUBSCRIBERS_A_REPLY_MAX {
+            let said = format!("{} subscribers at once; at most {SUBSCRIBERS_A_REPLY_MAX} are allowed", slots.len());
             return Err(Refusal::Invalid(said));
         }
         if !self.clients.publishes(client, id) {

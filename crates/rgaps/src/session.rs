@@ -18,8 +18,8 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
-    Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, TOLD_SUBSCRIBERS_MAX, ToClient,
-    Welcome,
+    Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, SUBSCRIBERS_A_REPLY_MAX,
+    ToClient, Welcome,
 };
 use rgaps_control::spawn::{Autostart, Pauses};
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
@@ -260,7 +260,7 @@ impl Session {
 
     /// Requests the existing subscribers for a new publisher. The node's thread requests missing ones again later.
     pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
-        for slots in unknown(publisher).chunks(TOLD_SUBSCRIBERS_MAX) {
+        for slots in unknown(publisher).chunks(SUBSCRIBERS_A_REPLY_MAX) {
             let body = Body::Subscribers { topic: publisher.attachment.topic, slots: slots.to_vec() };
             let Ok(answer) = self.request(&body, &[]) else { return };
             if let Reply::Subscribers { topic, subscribers } = answer.reply {
@@ -281,7 +281,7 @@ impl Session {
         }
         // Each `HashMap` has a random order, so that all topics get their turn.
         for (topic, slots) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
-            let mut parts = slots.chunks(TOLD_SUBSCRIBERS_MAX);
+            let mut parts = slots.chunks(SUBSCRIBERS_A_REPLY_MAX);
             let part = turn % parts.len();
             if let Some(slots) = parts.nth(part) {
                 self.tell(connection, Body::Subscribers { topic, slots: slots.to_vec() });

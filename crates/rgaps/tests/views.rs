@@ -196,8 +196,8 @@ fn a_payload_that_no_tensor_can_describe_is_refused_with_numbers() {
     let error = cloud.field_tensor("time").unwrap_err().to_string();
     assert_eq!(error, "the cloud has no field 'time'; it has: x, ring");
     assert_eq!(cloud.with_bigendian(true).field_tensor("ring"), Err(ViewError::ByteOrder { what: "cloud" }));
-    let crooked = Tensor::strided(DType::FLOAT32, &[2], &[1], 6).unwrap();
-    let error = crooked.describe(&range(14)).unwrap_err().to_string();
+    let inconsistent = Tensor::strided(DType::FLOAT32, &[2], &[1], 6).unwrap();
+    let error = inconsistent.describe(&range(14)).unwrap_err().to_string();
     assert!(error.starts_with("the byte offset of 6 B is not a multiple of the element's 4 B"), "{error}");
     let lies = DeviceRange { address: u64::MAX, ..range(60) };
     assert!(matches!(cloud.describe(&lies), Err(ViewError::OutOfBounds { needed: 60, .. })));

@@ -64,6 +64,6 @@ mod tests {
         assert_eq!(decompress(&[0, b'a', 1 << 5, 1], 4), None, "reference before the start");
         assert_eq!(decompress(&[0, b'a', 7 << 5, 255, 0], 264), None, "longer than announced");
         assert_eq!(decompress(&[0, b'a'], 2), None, "shorter than announced");
-        assert_eq!(decompress(&[0, b'a'], usize::MAX), None, "absurd length");
+        assert_eq!(decompress(&[0, b'a'], usize::MAX), None, "impossible length");
     }
 }

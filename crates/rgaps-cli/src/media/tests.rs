@@ -244,8 +244,8 @@ fn an_unreadable_picture_is_named_with_the_remedy() {
         assert!(text.starts_with(path.to_str().unwrap()), "{text}");
         assert!(text.contains("unreadable picture (") && text.contains("save it again as PNG or JPEG"), "{text}");
     }
-    let absurd = [&png[..16], &[0x7f, 0xff, 0xff, 0xff], &png[20..]].concat();
-    assert!(matches!(load(folder.file("absurd.png", &absurd)), Err(LoadError::Picture { .. })));
+    let impossible = [&png[..16], &[0x7f, 0xff, 0xff, 0xff], &png[20..]].concat();
+    assert!(matches!(load(folder.file("impossible.png", &impossible)), Err(LoadError::Picture { .. })));
 }
 
 #[test]
@@ -309,8 +309,8 @@ fn damaged_clouds_and_arrays_are_refused_by_file_line_and_remedy() {
     for (changed, to, points, wanted) in cases {
         assert_eq!(pcd(changed, to, points), Err(wanted.to_owned()));
     }
-    let absurd = pcd("POINTS 2", "", "").unwrap_err();
-    assert!(absurd.contains("declares 7 B of points as text, at least, the file has 0 B"), "{absurd}");
+    let impossible = pcd("POINTS 2", "", "").unwrap_err();
+    assert!(impossible.contains("declares 7 B of points as text, at least, the file has 0 B"), "{impossible}");
     let fields = (0..17).map(|i| format!("property float f{i}\n")).collect::<String>();
     let ply = format!("ply\nformat ascii 1.0\nelement vertex 0\n{fields}end_header\n");
     let text = load(folder.file("a.ply", ply.as_bytes())).unwrap_err().to_string();

@@ -16,7 +16,7 @@ pub const HANDED_SLOTS_MAX: usize = 96;
 pub const HELD_LOCKS_MAX: usize = 16;
 
 /// Subscribers in one `Subscribers`, at most: each has up to two descriptors, and a message may carry `DESCRIPTORS_MAX`.
-pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
+pub const SUBSCRIBERS_A_REPLY_MAX: usize = 64;
 
 /// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ pub enum Body {
         /// The subscriber's slot.
         slot: SubscriberSlot,
     },
-    /// What a publisher needs to serve these subscribers, `TOLD_SUBSCRIBERS_MAX` at most. The reply brings it.
+    /// What a publisher needs to serve these subscribers, `SUBSCRIBERS_A_REPLY_MAX` at most. The reply brings it.
     Subscribers {
         /// The topic.
         topic: TopicId,

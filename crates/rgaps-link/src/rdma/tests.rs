@@ -211,7 +211,7 @@ fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
         pair(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
     tell(&mut sender);
     let error = receiver.next(WATCHDOG).unwrap_err();
-    assert!(error.is_lie(), "{error}");
+    assert!(error.is_protocol_violation(), "{error}");
     assert_eq!(receiver.next(WATCHDOG), Err(error.clone()), "the error stays");
     error.to_string()
 }

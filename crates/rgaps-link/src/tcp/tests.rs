@@ -123,7 +123,7 @@ fn garbage_is_an_error_and_disconnects_the_peer() {
     let (mut stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
     stream.write_all(&with_sums(&[b'x'; HEADER_BYTES], b"garbage")).unwrap();
     let error = socket_reader.run();
-    assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_lie(), "{error}");
+    assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_protocol_violation(), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
 }
@@ -157,7 +157,7 @@ fn a_record_out_of_sequence_is_refused() {
 }
 
 #[test]
-fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
+fn an_impossible_payload_is_refused_before_a_byte_of_it_is_read() {
     let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: u64::MAX };
     let mut header = head.first(b"", b"").header(RecordSequence(0), &geometry()).unwrap().encode();
     header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());

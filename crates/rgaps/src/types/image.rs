@@ -191,7 +191,7 @@ mod tests {
         assert!(
             error.to_string().starts_with("metadata of rgaps/Image describes 737280 B, but the payload has 735744 B")
         );
-        let absurd = Image { height: u32::MAX, step: u32::MAX, encoding: Encoding::Nv24, ..image() };
-        assert_eq!(absurd.payload_bytes(), u64::MAX);
+        let impossible = Image { height: u32::MAX, step: u32::MAX, encoding: Encoding::Nv24, ..image() };
+        assert_eq!(impossible.payload_bytes(), u64::MAX);
     }
 }
