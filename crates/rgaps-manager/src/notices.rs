@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, SUBSCRIBERS_A_REPLY_MAX};
 use rgaps_control::{SubscriberSlot, TopicId};
-use rgaps_os::{EventFd, SealError};
+use rgaps_os::SealError;
 
 use crate::clients::ClientId;
 use crate::manager::Manager;
@@ -21,13 +21,9 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.slot_table.pages(slot) else { return };
         // Subscribers of this host, and the senders to other hosts: a woken sender skips messages that came from other hosts.
-        let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(slot).map(EventFd::try_clone)).collect();
-        for (inbound, event) in topic.inbound.values_mut().zip(events) {
-            let event = event.transpose().unwrap_or_else(|error| {
-                tracing::error!(topic = %topic.key, %error, "an arrival cannot wake a subscriber through its event descriptor");
-                None
-            });
-            inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
+        let event = topic.event_of(slot).cloned();
+        for inbound in topic.inbound.values_mut() {
+            inbound.add_subscriber(Newcomer { pages: pages.clone(), event: event.clone() });
         }
         self.clients.publishers_of_mut(id).for_each(|client| client.notify(Notice::Subscribers { topic: id }));
     }
@@ -69,7 +65,7 @@ impl Manager {
 fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>, SealError> {
     let Some(pages) = topic.slot_table.pages(slot) else { return Ok(None) };
     let Some(file) = pages.file() else { return Ok(None) };
-    let event = topic.event_of(slot).map(EventFd::try_clone).transpose()?;
+    let event = topic.event_of(slot).map(|event| event.try_clone()).transpose()?;
     let told = NoticedSubscriber { slot, place: pages.place(), has_event: event.is_some() };
     let own = file.reading()?.try_clone_to_owned()?;
     Ok(Some((told, [own].into_iter().chain(event.map(OwnedFd::from)).collect())))

@@ -28,7 +28,7 @@ pub(crate) struct SenderControl {
     unwanted: AtomicBool,
     /// The host is back.
     hurry: AtomicBool,
-    event: EventFd,
+    event: Arc<EventFd>,
     status: Mutex<String>,
     messages: AtomicU64,
     /// Corrupt credits.
@@ -46,7 +46,7 @@ impl SenderControl {
         self.stop.load(Ordering::Acquire)
     }
 
-    pub(crate) fn event(&self) -> &EventFd {
+    pub(crate) fn event(&self) -> &Arc<EventFd> {
         &self.event
     }
 
@@ -290,7 +290,7 @@ impl PublishManager {
             corrupt: AtomicU64::new(0),
             depth: AtomicU32::new(depth),
             kept_depth: AtomicU32::new(kept_depth(&endpoint.offers)),
-            event: EventFd::new()?,
+            event: Arc::new(EventFd::new()?),
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
         });

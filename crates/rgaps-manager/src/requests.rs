@@ -322,7 +322,7 @@ impl Manager {
         let event = EventFd::new().map_err(|error| exhausted(&error))?;
         let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
         let answer = event.try_clone().map_err(|error| exhausted(&error))?;
-        subscriber.event = Some(event);
+        subscriber.event = Some(Arc::new(event));
         topic.slot_table.mark_descriptor(slot, true);
         self.spread_subscriber(id, slot);
         Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })

@@ -69,7 +69,7 @@ pub(crate) struct ArrivalControl {
 #[derive(Debug)]
 pub(crate) struct Newcomer {
     pub(crate) pages: Arc<SubscriberPages>,
-    pub(crate) event: Option<EventFd>,
+    pub(crate) event: Option<Arc<EventFd>>,
 }
 
 impl ArrivalControl {
@@ -323,7 +323,7 @@ impl SubscribeManager {
             Ok((pool, mut port)) => {
                 for slot in topic.slot_table.active_subscribers() {
                     let Some(pages) = topic.slot_table.pages(slot) else { continue };
-                    port.add_subscriber(pages, topic.event_of(slot).and_then(|event| event.try_clone().ok()));
+                    port.add_subscriber(pages, topic.event_of(slot).cloned());
                 }
                 let received = Received::recall(topic.departed.remove(&request.host), told);
                 let charge = self.budgets.arrived.charge((topic.id, request.host));

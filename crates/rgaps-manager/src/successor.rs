@@ -250,7 +250,8 @@ impl Manager {
                 file.reading().map_err(passed_on)?;
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
-                let event = descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?;
+                let event =
+                    descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?.map(Arc::new);
                 if let Some(event) = &event {
                     // A publisher may have published and left before it could know this subscriber.
                     let _ = event.signal();

@@ -31,7 +31,7 @@ pub(crate) struct LocalPublisher {
 #[derive(Debug)]
 pub(crate) struct LocalSubscriber {
     pub(crate) qos: SubscriberQos,
-    pub(crate) event: Option<EventFd>,
+    pub(crate) event: Option<Arc<EventFd>>,
 }
 
 /// A topic.
@@ -189,7 +189,7 @@ impl Topic {
     }
 
     /// The event descriptor of a subscriber, if it has one: a client's subscriber or a sender.
-    pub(crate) fn event_of(&self, slot: SubscriberSlot) -> Option<&EventFd> {
+    pub(crate) fn event_of(&self, slot: SubscriberSlot) -> Option<&Arc<EventFd>> {
         let local = self.subscribers.get(&slot).and_then(|subscriber| subscriber.event.as_ref());
         let outbound = || self.outbound.values().find(|outbound| outbound.slot == slot);
         local.or_else(|| outbound().map(|outbound| outbound.control.event()))

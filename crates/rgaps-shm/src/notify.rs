@@ -328,7 +328,7 @@ mod tests {
         let slot = topic.slot;
         topic.slot_table.mark_descriptor(slot, true);
         let event = EventFd::new().unwrap();
-        topic.subscribers.add(topic.pages(), Some(event.try_clone().unwrap()));
+        topic.subscribers.add(topic.pages(), Some(Arc::new(event.try_clone().unwrap())));
         let mut wait = EventWait::new(event);
         wakes(&mut wait, &mut topic.subscribers);
         // Adding its words again without the descriptor keeps the descriptor.

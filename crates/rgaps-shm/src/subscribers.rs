@@ -20,7 +20,7 @@ use crate::slot::SubscriberSlot;
 #[derive(Debug)]
 struct Known {
     pages: Arc<SubscriberPages>,
-    event: Option<EventFd>,
+    event: Option<Arc<EventFd>>,
 }
 
 /// The subscribers of a topic, in one process.
@@ -92,7 +92,7 @@ impl Subscribers {
 
     /// Adds a subscriber that the manager handed out, or its event descriptor. Signals the descriptor once, since the subscriber may have missed
     /// a message.
-    pub fn add(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
+    pub fn add(&mut self, pages: Arc<SubscriberPages>, event: Option<Arc<EventFd>>) {
         if let Some(event) = &event {
             let _ = event.signal();
         }

@@ -327,7 +327,7 @@ impl WriterPort {
 
     /// Gives the port a subscriber's words, and its event descriptor if it has one. Until the port has the words, it keeps every message for that
     /// subscriber that was published since the subscriber joined, or that history ever kept.
-    pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
+    pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<Arc<EventFd>>) {
         self.subscribers.forget_gone();
         self.subscribers.add(pages, event);
     }

@@ -16,7 +16,7 @@ use crate::publisher::PublisherInner;
 #[derive(Debug)]
 pub(crate) struct Noticed {
     pages: Arc<SubscriberPages>,
-    event: Option<EventFd>,
+    event: Option<Arc<EventFd>>,
 }
 
 impl Noticed {
@@ -34,7 +34,7 @@ impl Noticed {
             Some(pages) => pages,
             None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot)?),
         };
-        Ok(Self { pages, event: event.map(EventFd::checked).transpose()? })
+        Ok(Self { pages, event: event.map(EventFd::checked).transpose()?.map(Arc::new) })
     }
 
     /// The subscriber's own words.
@@ -44,7 +44,6 @@ impl Noticed {
 
     /// Adds the subscriber to a publisher's port.
     pub(crate) fn tell(&self, publisher: &PublisherInner) {
-        let event = self.event.as_ref().and_then(|event| event.try_clone().ok());
-        publisher.port().add_subscriber(self.pages.clone(), event);
+        publisher.port().add_subscriber(self.pages.clone(), self.event.clone());
     }
 }
