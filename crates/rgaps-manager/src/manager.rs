@@ -325,7 +325,8 @@ impl Manager {
     fn read_packet(&mut self, id: ClientId, packet: Packet<Request>) {
         let complete = packet.complete();
         let Packet { message, descriptors, .. } = packet;
-        let wanted = complete.is_ok() && matches!(message.body, Body::Hello { .. } | Body::HandBack { .. });
+        let wanted = complete.is_ok()
+            && matches!(message.body, Body::Hello { .. } | Body::HandBack { .. } | Body::EventDescriptor { .. });
         let (descriptors, unwanted) = if wanted { (descriptors, Vec::new()) } else { (Vec::new(), descriptors) };
         // Copies: so what is dropped while the request is served is not the last descriptor.
         let copies: Vec<OwnedFd> = descriptors.iter().filter_map(|fd| fd.try_clone().ok()).collect();

@@ -1,7 +1,9 @@
 //! Handles the requests of clients, and answers them.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{
@@ -93,7 +95,7 @@ impl Manager {
             Body::Pool { topic, slot } => self.pool(*topic, *slot),
             Body::Commit { topic, slot, slabs, newest } => self.commit(client, *topic, *slot, slabs, *newest),
             Body::Trim { topic, slot, offset, bytes } => self.trim(client, *topic, *slot, *offset, *bytes),
-            Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot),
+            Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot, descriptors),
             Body::Subscribers { topic, slots } => self.subscribers(client, *topic, slots),
             Body::Detach { topic, slot } => self.detach(client, Occupied { topic: *topic, slot: *slot }),
             Body::Observe { key } => self.observe(key),
@@ -315,17 +317,33 @@ impl Manager {
         Ok(Answer::bare(Reply::Done))
     }
 
-    fn event_descriptor(&mut self, client: ClientId, id: TopicId, slot: SubscriberSlot) -> Result<Answer, Refusal> {
+    /// Registers the event descriptor of a subscriber. A client that asks again, because it missed the answer, brings the same one.
+    fn event_descriptor(
+        &mut self,
+        client: ClientId,
+        id: TopicId,
+        slot: SubscriberSlot,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic: id, slot: slot.into() })?;
         self.check_descriptors(client)?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let event = EventFd::new().map_err(|error| exhausted(&error))?;
         let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
-        let answer = event.try_clone().map_err(|error| exhausted(&error))?;
+        if subscriber.event.is_some() {
+            return Ok(Answer::bare(Reply::Done));
+        }
+        let event = descriptors.into_iter().next();
+        let event = event.ok_or_else(|| Refusal::Invalid("no event descriptor came beside the request".to_owned()))?;
+        let event = EventFd::checked(event).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Refusal::Invalid(format!("an event descriptor is wanted: {error}")),
+            _ => exhausted(&error),
+        })?;
+        // A publisher may have published and left before there was a descriptor to signal.
+        let _ = event.signal();
         subscriber.event = Some(Arc::new(event));
         topic.slot_table.mark_descriptor(slot, true);
         self.spread_subscriber(id, slot);
-        Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })
+        Ok(Answer::bare(Reply::Done))
     }
 
     fn detach(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {

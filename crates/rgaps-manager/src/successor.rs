@@ -255,6 +255,8 @@ impl Manager {
                 if let Some(event) = &event {
                     // A publisher may have published and left before it could know this subscriber.
                     let _ = event.signal();
+                    // The dead manager may not have known the descriptor.
+                    topic.slot_table.mark_descriptor(*slot, true);
                 }
                 topic.slot_table.adopt_pages(own);
                 topic.subscribers.insert(*slot, LocalSubscriber { qos: *qos, event });

@@ -444,18 +444,13 @@ impl NodeInner {
         Ok(self.backend.import_pool(description, descriptors, PoolRole::Reader)?)
     }
 
-    /// Sends a request to the manager from the node's thread; `waker` is woken by the answer.
-    pub(crate) fn ask(&self, body: Body, waker: Waker) -> Arc<Question> {
-        self.session.ask(body, waker)
+    /// Sends a request, with a descriptor beside it, to the manager from the node's thread; `waker` is woken by the answer.
+    pub(crate) fn ask(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<Question> {
+        self.session.ask(body, beside, waker)
     }
 
     pub(crate) fn await_answer(&self, question: &Question) -> Result<(), NodeError> {
         Ok(self.session.await_answer(question)?)
-    }
-
-    /// Whether a reply of this epoch is older than the last hand-back, which did not include it.
-    pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
-        self.session.is_handed_back(epoch)
     }
 
     /// Requests memory for slabs of one of this node's own pools.

@@ -144,30 +144,31 @@ impl SubscriberInner {
         }
     }
 
-    /// The event descriptor, which is readable while a message may be ready. The manager makes a new one for each request, and publishers signal only
-    /// the last.
+    /// The event descriptor, which is readable while a message may be ready. The subscriber makes it, once. It is used only when the manager knows
+    /// it: from then on, each publisher signals it, or the manager does so for publishers that left without knowing it.
     pub(crate) fn event(&self, call: Call) -> Result<Option<&Arc<EventFd>>, NodeError> {
-        loop {
-            if let Some(event) = self.tended.event.get() {
-                return Ok(Some(event));
+        let event = match self.tended.event.get() {
+            Some(event) => event,
+            None => {
+                let made = Arc::new(EventFd::new()?);
+                self.tended.event.get_or_init(|| made)
             }
-            let keep = |mut answer: Answer| {
-                let event = EventFd::from_fd(answer.descriptor()?);
-                // After a hand-back without this descriptor, publishers do not signal it: request another.
-                if !self.node.is_handed_back(answer.epoch) {
-                    self.tended.event.get_or_init(|| Arc::new(event));
-                }
+        };
+        let is_registered = || self.tended.is_event_registered.load(Ordering::Acquire);
+        while !is_registered() {
+            let note = |_: Answer| {
+                self.tended.is_event_registered.store(true, Ordering::Release);
                 Ok(())
             };
-            if let Asking::Open = self.asking(Wanted::Event, call, || self.tended.event.get().is_some(), keep)? {
+            if let Asking::Open = self.asking(Wanted::Event, call, is_registered, note)? {
                 return Ok(None);
             }
         }
+        Ok(Some(event))
     }
 
     /// Requests `wanted` from the manager, unless a request is open, and passes the answer to `with`. One call uses the answer; other calls find its
-    /// result by `is_here`. A call that looked before the answer was used must not request again: publishers would signal the descriptor of the
-    /// second answer, on which no thread waits.
+    /// result by `is_here`.
     fn asking<R>(
         &self,
         wanted: Wanted,
@@ -186,7 +187,9 @@ impl SubscriberInner {
                 let segment = &self.attachment.segment;
                 asked.retain(|known, _| !matches!(known, Wanted::Pool(pool) if !is_occupied(segment, *pool)));
             }
-            asked.entry(wanted).or_insert_with(|| self.node.ask(self.question(wanted), self.ringer())).clone()
+            let beside = || self.tended.event.get().filter(|_| wanted == Wanted::Event).cloned();
+            let ask = || self.node.ask(self.question(wanted), beside(), self.ringer());
+            asked.entry(wanted).or_insert_with(ask).clone()
         };
         if call == Call::Blocking {
             self.node.await_answer(&question)?;

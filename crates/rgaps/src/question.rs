@@ -5,11 +5,13 @@
 //!                                  └────manager dies: sent to its successor
 //! ```
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use rgaps_control::local::Body;
+use rgaps_os::EventFd;
 
 use crate::hello::SessionError;
 use crate::session::Answer;
@@ -18,6 +20,8 @@ use crate::session::Answer;
 #[derive(Debug)]
 pub(crate) struct Question {
     body: Body,
+    /// A descriptor that is sent beside it.
+    beside: Option<Arc<EventFd>>,
     waker: Waker,
     state: Mutex<State>,
     answered: Condvar,
@@ -34,8 +38,8 @@ enum State {
 
 impl Question {
     /// The answer wakes `waker`.
-    pub(crate) fn new(body: Body, waker: Waker) -> Self {
-        Self { body, waker, state: Mutex::new(State::New), answered: Condvar::new() }
+    pub(crate) fn new(body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Self {
+        Self { body, beside, waker, state: Mutex::new(State::New), answered: Condvar::new() }
     }
 
     /// The request to send to this manager, unless it was sent already.
@@ -48,6 +52,11 @@ impl Question {
         }
         *state = State::Asked(epoch);
         Some(self.body.clone())
+    }
+
+    /// The descriptor to send beside the request.
+    pub(crate) fn beside(&self) -> Option<BorrowedFd<'_>> {
+        self.beside.as_ref().map(|event| event.as_fd())
     }
 
     /// Notes that the request could not be sent; it will be sent again.

@@ -283,8 +283,11 @@ impl Session {
         for (topic, slots) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
             let mut parts = slots.chunks(SUBSCRIBERS_A_REPLY_MAX);
             let part = turn % parts.len();
-            if let Some(slots) = parts.nth(part) {
-                self.tell(connection, Body::Subscribers { topic, slots: slots.to_vec() });
+            // The next turn asks again.
+            if let Some(slots) = parts.nth(part)
+                && !self.tell(connection, Body::Subscribers { topic, slots: slots.to_vec() })
+            {
+                return;
             }
         }
     }
@@ -353,9 +356,10 @@ impl Session {
             Tended::Publisher { topic, slot, completions, idle } => {
                 let Some(completions) = completions.upgrade() else { return false };
                 completions.poll();
-                if let Some(connection) = connection {
+                // The memory is freed only if the manager can be told: it must know before this publisher requests the memory again.
+                if let Some(connection) = connection.filter(|connection| connection.is_writable()) {
                     idle.look(|offset, bytes| {
-                        self.tell(connection, Body::Trim { topic: *topic, slot: *slot, offset, bytes })
+                        self.tell_trimmed(connection, Body::Trim { topic: *topic, slot: *slot, offset, bytes });
                     });
                 }
                 true
@@ -364,6 +368,9 @@ impl Session {
                 let (Some(completions), Some(tended)) = (completions.upgrade(), tended.upgrade()) else { return false };
                 completions.poll();
                 tended.trim(segment);
+                if connection.is_none() {
+                    tended.ring_while_there_is_no_manager();
+                }
                 soon |= tended.ring_while_bytes_are_awaited();
                 true
             }
@@ -371,11 +378,19 @@ impl Session {
         soon
     }
 
-    /// Sends a request without waiting for the answer, for the node's thread, which reads the answers.
-    fn tell(&self, connection: &Connection, body: Body) {
+    /// Sends a request without waiting, for the node's thread, which reads the answers. False if it was not sent: a manager that is stopped reads
+    /// nothing, and its clients' tasks must be woken meanwhile.
+    fn tell(&self, connection: &Connection, body: Body) -> bool {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = connection.send(&Request { id, body }, &[]) {
-            tracing::debug!(%error, "a request could not be sent to rgapsd");
+        let sent = connection.send_now(&Request { id, body }, &[]);
+        sent.inspect_err(|error| tracing::debug!(%error, "a request could not be sent to rgapsd")).is_ok()
+    }
+
+    /// Like `tell`, but waits if another thread has filled the socket just now.
+    fn tell_trimmed(&self, connection: &Connection, trim: Body) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = connection.send(&Request { id, body: trim }, &[]) {
+            tracing::debug!(%error, "rgapsd could not be told of freed memory");
         }
     }
 
@@ -437,7 +452,9 @@ impl Session {
             }
             _ => return,
         };
-        self.tell(connection, Body::Detach { topic, slot });
+        if !self.tell(connection, Body::Detach { topic, slot }) {
+            self.send_later(Body::Detach { topic, slot });
+        }
     }
 
     fn notice(&self, notice: Notice) {
@@ -605,6 +622,23 @@ mod tests {
         std::fs::remove_dir_all(&path).unwrap();
         let (own, manager) = Connection::pair().unwrap();
         (Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap(), manager)
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_makes_the_nodes_thread_wait_for_no_request() {
+        // Half of what the requests would take with a wait of 5 s each.
+        let _watchdog = rgaps_testing::Watchdog::new(Duration::from_secs(100));
+        let (session, _manager) = session("full");
+        let connection = lock(&session.connection).clone();
+        let body = || Body::Topics { after: None };
+        while session.tell(&connection, body()) {}
+        for _ in 0..40 {
+            assert!(!session.tell(&connection, body()));
+        }
+        let slot = SubscriberSlot { index: 3, generation: 1 };
+        let subscribed = rgaps_control::local::Subscribed { topic: TopicId([1; 16]), slot, place: 0 };
+        session.unawaited(&connection, Ok(Reply::Subscribed(subscribed)), Vec::new());
+        assert_eq!(lock(&session.unsent_detaches).len(), 1, "it is sent when the manager reads again");
     }
 
     #[test]

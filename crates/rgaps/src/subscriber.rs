@@ -183,12 +183,22 @@ pub(crate) struct SubscriberInner {
 #[derive(Debug, Default)]
 pub(crate) struct Tended {
     pub(crate) pools: Mutex<HashMap<PublisherSlot, Arc<dyn PoolMemory>>>,
+    /// The event descriptor, made when it is first needed. A hand-back brings it to the next manager.
     pub(crate) event: OnceLock<Arc<EventFd>>,
+    /// Whether a manager has answered that it knows the event descriptor.
+    pub(crate) is_event_registered: AtomicBool,
     /// Whether a take skipped messages whose bytes a device still has to write. The device wakes no waiter when it has written them.
     pub(crate) awaits_bytes: AtomicBool,
 }
 
 impl Tended {
+    /// Makes the descriptor readable while there is no manager: publishers that do not know it can learn of it only from a manager.
+    pub(crate) fn ring_while_there_is_no_manager(&self) {
+        if let Some(event) = self.event.get() {
+            let _ = event.signal();
+        }
+    }
+
     /// Makes the descriptor readable, so that its waiters take again. Returns true if this should be called again soon.
     pub(crate) fn ring_while_bytes_are_awaited(&self) -> bool {
         let Some(event) = self.event.get().filter(|_| self.awaits_bytes.load(Ordering::Acquire)) else { return false };
@@ -392,13 +402,18 @@ impl<T: Meta> Subscriber<T> {
             }
             // Enlist before looking again, so that any later message or answer wakes the task.
             place.enlist(context.waker());
-            let event = self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
-            match self.poll_take()? {
-                Some(Some(sample)) => return Poll::Ready(Ok(sample)),
-                // The descriptor is readable already; only the manager's answer helps.
-                Some(None) => {}
-                None => event.into_iter().for_each(|_| place.watch()),
+            self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
+            let mut taken = self.poll_take()?;
+            if let (Some(None), Some(event)) = (&taken, self.inner.tended.event.get()) {
+                // The next message waits for the manager's answer. Messages that come after it may take its place, so the descriptor is reset, to be
+                // watched for them; the answer signals it again (`Ring`).
+                event.drain().map_err(|source| self.wait_error(source))?;
+                taken = self.poll_take()?;
             }
+            if let Some(Some(sample)) = taken {
+                return Poll::Ready(Ok(sample));
+            }
+            place.watch();
             Poll::Pending
         })
         .await

@@ -146,7 +146,7 @@ impl Crowd {
             // An event descriptor has no path, so it is passed as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
-            let event = (body == Body::Eventfd).then_some(event);
+            let event = (body == Body::Eventfd).then(|| Arc::new(event));
             slot_table.mark_descriptor(slot, event.is_some());
             subscribers.add(pages, event);
         }

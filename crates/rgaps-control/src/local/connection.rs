@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -161,6 +161,12 @@ impl Connection {
     /// Sends without waiting, for a thread that serves many clients. `Full` if the peer does not read.
     pub fn send_now(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
         self.transmit(message, descriptors, SendFlags::DONTWAIT)
+    }
+
+    /// Whether a message could be sent now without waiting, unless another thread sends one first.
+    pub fn is_writable(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::OUT)
     }
 
     fn transmit(

@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Version of all messages in this file; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;
@@ -100,7 +100,8 @@ pub enum Body {
         /// Bytes.
         bytes: u64,
     },
-    /// An event descriptor for a subscriber. The reply brings it.
+    /// Registers a subscriber's event descriptor, a non-blocking eventfd that comes beside the request. A subscriber has one for its whole life;
+    /// later ones are ignored.
     EventDescriptor {
         /// The topic.
         topic: TopicId,
@@ -254,8 +255,6 @@ pub enum Reply {
     Pool(serde_json::Value),
     /// To `Commit`: the slabs, as the device crate describes them. Beside it: a descriptor of each.
     Slabs(serde_json::Value),
-    /// To `EventDescriptor`. Beside it: the descriptor.
-    EventDescriptor,
     /// To `Subscribers`: those of them that still exist. Beside it: for each the file with its own words for reading, then its event descriptor if
     /// it has one.
     Subscribers {

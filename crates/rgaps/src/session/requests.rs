@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rgaps_control::local::{Body, Connection, LocalError, Request};
+use rgaps_os::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
@@ -129,8 +130,8 @@ impl Session {
     }
 
     /// Makes the node's thread send a request. Does not wait; the answer wakes `waker`.
-    pub(crate) fn ask(&self, body: Body, waker: Waker) -> Arc<Question> {
-        let question = Arc::new(Question::new(body, waker));
+    pub(crate) fn ask(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<Question> {
+        let question = Arc::new(Question::new(body, beside, waker));
         lock(&self.questions).push(Arc::downgrade(&question));
         self.kick();
         question
@@ -165,7 +166,7 @@ impl Session {
             let Some(body) = question.ask(epoch) else { continue };
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             lock(&self.pending).insert(id, Awaiting::Question(Arc::downgrade(&question)));
-            match connection.send_now(&Request { id, body }, &[]) {
+            match connection.send_now(&Request { id, body }, question.beside().as_slice()) {
                 Ok(()) => continue,
                 // Sent again when the manager reads again, or to its successor.
                 Err(LocalError::Full | LocalError::Closed) => question.not_asked(),
