@@ -249,7 +249,8 @@ fn print(summary: &Summary, arguments: &Arguments, format: Format) {
         return output::json(summary);
     }
     output::line(format_args!(
-        "each frame is three messages, one of each topic ({}): frames, lost, mismatched and bytes count all three, rate and times are the camera's",
+        "each frame is three messages, one of each topic ({}): frames, lost, mismatched and bytes count all three, \
+         rate and times are the camera's; times run from publication until a frame was staged, sent, had landed, was in the other host's pool, and was taken",
         TOPICS.join(", ")
     ));
     output::line(summary.table());
