@@ -176,6 +176,22 @@ impl Session {
         }
     }
 
+    /// Sends a request without waiting, for the node's thread, which reads the answers. False if it was not sent: a manager that is stopped reads
+    /// nothing, and its clients' tasks must be woken meanwhile.
+    pub(super) fn tell(&self, connection: &Connection, body: Body) -> bool {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let sent = connection.send_now(&Request { id, body }, &[]);
+        sent.inspect_err(|error| tracing::debug!(%error, "a request could not be sent to rgapsd")).is_ok()
+    }
+
+    /// Like `tell`, but waits if another thread has filled the socket just now.
+    pub(super) fn tell_trimmed(&self, connection: &Connection, trim: Body) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = connection.send(&Request { id, body: trim }, &[]) {
+            tracing::debug!(%error, "rgapsd could not be told of freed memory");
+        }
+    }
+
     /// Does a part of the node's thread's work while that thread itself waits for an answer.
     fn serve(&self, connection: &Connection, slice: Duration) -> Result<(), LocalError> {
         self.ask_questions(connection);
