@@ -4,11 +4,14 @@ use rgaps_control::LockId;
 use rgaps_control::local::LocalError;
 use rgaps_device::DeviceKind;
 
-use crate::clients::ClientId;
+use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
 /// Slots of ended clients that are released in one turn, before the manager serves clients again.
 const RELEASED_A_TURN: usize = 32;
+
+/// Connected clients whose locks the kernel is asked for in one tick; each costs a few system calls.
+const CONNECTED_A_TICK: usize = 256;
 
 impl Manager {
     pub(crate) fn hung_up(&mut self, id: ClientId, error: &LocalError) {
@@ -25,14 +28,32 @@ impl Manager {
         }
     }
 
-    /// Ends a client that has closed its socket and released its lock, although its process lives: by execve, or because its node ended. The pidfd
-    /// does not show that. If no process has the socket open any more, no forked child keeps the client's streams running.
+    /// Ends a client that has released its lock, although its process lives: by execve, or because its node ended. The pidfd does not show that,
+    /// and neither does the connection while a forked child has the socket open.
     pub(crate) fn end_if_lock_released(&mut self, id: ClientId) {
-        let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
+        let Some(client) = self.clients.by_id.get(&id) else { return };
         let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.may_live(&self.dir, noted));
         if is_over && !self.may_still_stream(id) {
             self.client_ended(id);
         }
+    }
+
+    /// Ends clients that have released their locks: all that have hung up, and each time some of those with slots whose connection is still open.
+    pub(crate) fn end_those_without_lock(&mut self) {
+        let by_id = &self.clients.by_id;
+        let mut asked: Vec<ClientId> =
+            by_id.iter().filter(|(_, client)| client.connection.is_none()).map(|(id, _)| *id).collect();
+        let is_connected = |client: &Client| client.connection.is_some() && !client.slots.is_empty();
+        let mut connected: Vec<ClientId> =
+            by_id.iter().filter(|(_, client)| is_connected(client)).map(|(id, _)| *id).collect();
+        connected.sort_unstable();
+        // The next ones after those of the last tick.
+        let first = connected.partition_point(|id| Some(*id) <= self.asked_last);
+        connected.rotate_left(first);
+        connected.truncate(CONNECTED_A_TICK);
+        self.asked_last = connected.last().copied();
+        asked.append(&mut connected);
+        asked.into_iter().for_each(|id| self.end_if_lock_released(id));
     }
 
     /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.

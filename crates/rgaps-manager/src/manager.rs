@@ -71,6 +71,8 @@ pub(crate) struct Manager {
     pub(crate) deferred: Vec<Deferred>,
     /// Slots of clients that have ended, to be released. They are in no note any more.
     pub(crate) departing: VecDeque<Occupied>,
+    /// The last connected client whose lock the kernel was asked for.
+    pub(crate) asked_last: Option<ClientId>,
     /// Subscribers of stopped clients whose words were looked for.
     pub(crate) words_looked_for: BTreeSet<(TopicId, SubscriberSlot)>,
     pub(crate) runtime_files: RuntimeFiles,
@@ -154,6 +156,7 @@ impl Manager {
             unnoted: BTreeMap::new(),
             deferred: Vec::new(),
             departing: VecDeque::new(),
+            asked_last: None,
             words_looked_for: BTreeSet::new(),
             runtime_files: parts.runtime_files,
             events: parts.events,
@@ -516,9 +519,7 @@ impl Manager {
         let lacking: Vec<TopicId> =
             self.topics.values().filter(|topic| !topic.without_sender.is_empty()).map(|topic| topic.id).collect();
         lacking.into_iter().for_each(|id| self.relink(id));
-        let silent: Vec<ClientId> =
-            self.clients.by_id.iter().filter(|(_, client)| client.connection.is_none()).map(|(id, _)| *id).collect();
-        silent.into_iter().for_each(|id| self.end_if_lock_released(id));
+        self.end_those_without_lock();
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();

@@ -23,7 +23,7 @@ use rgaps_control::local::{
 };
 use rgaps_control::spawn::{Autostart, Pauses};
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
-use rgaps_os::EventFd;
+use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -102,6 +102,8 @@ pub(crate) struct Session {
     sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
+    /// Who made it: a forked child must not end its parent's connection.
+    fork: ForkGuard,
     /// The node's thread.
     runner: OnceLock<ThreadId>,
     /// The thread that looks for a manager's successor.
@@ -151,6 +153,7 @@ impl Session {
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
+            fork: ForkGuard::new()?,
             runner: OnceLock::new(),
             finder: Mutex::default(),
         })
@@ -323,6 +326,11 @@ impl Session {
                 drop(std::mem::take(&mut *lock(&self.pending)));
                 self.reconnect();
             }
+        }
+        // A last attempt: a manager that does not read now learns of the end by the released lock.
+        let connection = lock(&self.connection).clone();
+        if let Err(error) = self.send_detaches(&connection) {
+            tracing::debug!(%error, "detach requests could not be sent any more");
         }
     }
 
@@ -580,8 +588,14 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // A stream may still write to a kept slot. Keeping the locks makes managers wait for the end of the process, not of the node.
+        let locks = std::mem::take(&mut *lock(&self.locks));
         if !lock(&self.members).kept.is_empty() {
-            std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
+            return std::mem::forget(locks);
+        }
+        drop(locks);
+        // A forked child may have the socket open, which would keep the connection open. In the child itself the connection is its parent's.
+        if self.fork.is_owner() {
+            lock(&self.connection).shut_down();
         }
     }
 }

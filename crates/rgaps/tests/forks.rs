@@ -1,7 +1,11 @@
-//! A forked child may drop and call its parent's objects without harm, also while streams still have work for them.
+//! A forked child may drop and call its parent's objects without harm, also while streams still have work for them. A client that has forked leaves
+//! no slot behind when it ends in another way than by its death.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +13,8 @@ use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMe
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};
-use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs, skipped};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs, skipped, until};
+use rustix::event::{PollFd, PollFlags, poll};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -197,4 +202,89 @@ fn a_forked_child_may_use_an_observer_of_its_parent() {
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "status of the child that asked whether there is a message; 11 is SIGSEGV");
+}
+
+/// Subscribers of a node that is dropped: far more than detach requests that a socket holds.
+const MANY: usize = 900;
+
+#[test]
+#[ignore = "a client that forks, started by the tests below"]
+fn role_of_a_client_that_forks() {
+    let Ok(how) = std::env::var("RGAPS_TEST_FORKS") else { return };
+    let node = Node::builder().no_autostart().build().unwrap();
+    let count = if how == "drops" { MANY } else { 1 };
+    let subscribers: Vec<Subscriber<Bytes>> = (0..count).map(|_| node.subscriber("a").unwrap()).collect();
+    // SAFETY: the child waits for the end of the input, which the test keeps, and leaves by _exit.
+    if unsafe { libc::fork() } == 0 {
+        let _ = poll(&mut [PollFd::new(&std::io::stdin(), PollFlags::empty())], None);
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    println!("forked");
+    let mut lines = std::io::stdin().lines();
+    lines.next().unwrap().unwrap();
+    if how == "becomes another program" {
+        panic!("{}", Command::new("sleep").arg("1000").exec());
+    }
+    drop((subscribers, node));
+    println!("dropped");
+    drop(lines.next());
+}
+
+/// A manager, an observing node, and a client that has forked and has `subscribers`.
+struct Forked {
+    client: Child,
+    node: Node,
+    _publisher: Publisher<Bytes>,
+    manager: Child,
+    _dir: RuntimeDir,
+    _watchdog: Watchdog,
+}
+
+impl Forked {
+    fn new(how: &str) -> Self {
+        let _watchdog = Watchdog::new(Duration::from_secs(100));
+        let _dir = RuntimeDir::new("forked").unwrap();
+        let mut command = Command::new(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+        let manager = rgaps_testing::manager::start(&_dir, command).unwrap();
+        let node = Node::builder().runtime_dir(_dir.path()).no_autostart().build().unwrap();
+        let _publisher = node.publisher("a").unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "role_of_a_client_that_forks", "--ignored", "--nocapture"]);
+        command.env("RGAPS_TEST_FORKS", how).stdin(Stdio::piped()).stdout(Stdio::piped());
+        _dir.apply(&mut command);
+        let mut client = Child::spawn(&mut command).unwrap();
+        client.output_after("forked").expect("it forks");
+        Self { client, node, _publisher, manager, _dir, _watchdog }
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.client.std().stdin.as_mut().unwrap(), "go on").unwrap();
+    }
+
+    fn subscribers(&self) -> u32 {
+        self.node.topics().unwrap()[0].subscribers
+    }
+}
+
+#[test]
+fn a_client_that_has_forked_and_becomes_another_program_leaves_no_slot() {
+    let mut forked = Forked::new("becomes another program");
+    assert_eq!(forked.subscribers(), 1);
+    forked.go_on();
+    until("no slot is left", || forked.subscribers() == 0);
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", forked.client.id())).unwrap();
+    assert_eq!(name.trim(), "sleep", "the process goes on");
+}
+
+#[test]
+fn a_node_dropped_while_its_manager_is_stopped_leaves_no_slot_though_it_has_forked() {
+    let mut forked = Forked::new("drops");
+    assert_eq!(forked.subscribers(), MANY as u32);
+    forked.manager.stop().unwrap();
+    forked.go_on();
+    forked.client.output_after("dropped").expect("it does not wait for each");
+    forked.manager.go_on().unwrap();
+    until("no slot is left", || forked.subscribers() == 0);
 }
