@@ -142,6 +142,9 @@ pub struct TopicNote {
     pub type_name: String,
     /// Device and inode of its segment. A successor refuses any other file.
     pub segment: (u64, u64),
+    /// The device of its pools, as `device` of the configuration names it. Empty in a note of an older version.
+    #[serde(default)]
+    pub device: String,
     /// The clients with slots in it.
     pub clients: Vec<ClientNote>,
 }
@@ -812,6 +815,7 @@ mod tests {
             key: TopicKey::new(0, "camera").unwrap(),
             type_name: "rgaps/Image".to_owned(),
             segment: (1, u64::MAX),
+            device: "host".to_owned(),
             clients: vec![ClientNote {
                 client: NotedClient { lock: LockId([7; 16]), pid: 1, file: FileId { device: 2, inode: u64::MAX } },
                 publishers: vec![PublisherNote {

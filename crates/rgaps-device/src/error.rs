@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rgaps_os::{MapError, OutOfRange};
+use rustix::io::Errno;
 
 use crate::pool::DeviceKind;
 
@@ -190,6 +191,26 @@ pub enum DeviceError {
     /// Too many copies are under way, or a chunk contradicts its message.
     #[error(transparent)]
     Chunk(#[from] crate::copy::ChunkError),
+}
+
+impl DeviceError {
+    /// Whether the device's memory, this process's memory or its descriptors ran out: a later attempt may succeed.
+    pub fn is_lack(&self) -> bool {
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Driver(error) => error.is_out_of_memory(),
+            Self::Create { source, .. } | Self::Seal { source, .. } | Self::Pages { source, .. } => is_lack(source),
+            Self::Map { source: MapError::Os { source, .. }, .. } => is_lack(source),
+            _ => false,
+        }
+    }
+}
+
+/// Whether descriptors or memory ran out: EMFILE, ENFILE and ENOMEM, or the driver's error that it passes on.
+fn is_lack(error: &std::io::Error) -> bool {
+    let of_driver = || error.get_ref()?.downcast_ref::<crate::cuda::DriverError>();
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+        || of_driver().is_some_and(crate::cuda::DriverError::is_out_of_memory)
 }
 
 /// Why a pool description is refused.

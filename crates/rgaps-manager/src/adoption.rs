@@ -60,6 +60,8 @@ struct AwaitedTopic {
     type_name: String,
     /// Device and inode of the segment that the predecessor noted.
     segment: (u64, u64),
+    /// The device of its pools, as noted.
+    device: String,
     /// Whether a client has brought the segment.
     is_here: bool,
     slots: BTreeMap<EndpointSlot, Awaited>,
@@ -89,8 +91,8 @@ impl Adoption {
             if slots.is_empty() {
                 adoption.decisions.push_back(Decision::Forget(note.topic));
             } else {
-                let TopicNote { topic, key, type_name, segment, .. } = note;
-                adoption.topics.insert(topic, AwaitedTopic { key, type_name, segment, is_here: false, slots });
+                let TopicNote { topic, key, type_name, segment, device, .. } = note;
+                adoption.topics.insert(topic, AwaitedTopic { key, type_name, segment, device, is_here: false, slots });
             }
         }
         adoption
@@ -185,8 +187,8 @@ impl Adoption {
     /// The note of a topic whose segment has not come.
     pub(crate) fn only_note(&self, id: TopicId) -> Option<TopicNote> {
         let topic = self.topics.get(&id).filter(|topic| !topic.is_here)?;
-        let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment);
-        Some(TopicNote { topic: id, key, type_name, segment, clients: self.note(id, std::iter::empty()) })
+        let AwaitedTopic { key, type_name, segment, device, .. } = topic.clone();
+        Some(TopicNote { topic: id, key, type_name, segment, device, clients: self.note(id, std::iter::empty()) })
     }
 
     /// Clients that have still to hand slots back.
@@ -522,6 +524,7 @@ mod tests {
                 key: key(*id),
                 type_name: String::new(),
                 segment: segment_of(*id),
+                device: String::new(),
                 clients: clients.clone(),
             };
             let notes = self.notes.iter().map(name).collect();

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rgaps_control::client_lock::{ClientLocks, Lifetime};
+use rgaps_control::client_lock::{ClientLocks, Lifetime, NotedClient};
 use rgaps_control::config::ConfigError;
 use rgaps_control::local::LocalError;
 use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::range::{Range, Unset};
-use rgaps_control::runtime::RuntimeError;
+use rgaps_control::runtime::{RuntimeError, TopicNote};
 use rgaps_control::spawn::StartOutcome;
 use rgaps_control::text::plain;
 use rgaps_control::{Given, RuntimeDir};
-use rgaps_device::{Choice, DeviceError, DeviceKind};
+use rgaps_device::{Choice, Chosen, DeviceError, DeviceKind};
 use rgaps_os::{clock, inherited};
 
 use crate::adoption::Adoption;
@@ -53,6 +53,19 @@ pub enum DaemonError {
     /// The device is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Clients of a manager that died have pools on a device that this one cannot open.
+    #[error(
+        "programs have pools on {device}, which this rgapsd, the successor of the one that gave them, cannot open: {source}; it ends, so that \
+         none of them loses its place, and a program starts the next: make the device usable, or end these programs: {programs}"
+    )]
+    NotedDevice {
+        /// The device.
+        device: String,
+        /// Why it cannot be opened.
+        source: DeviceError,
+        /// The ids of their processes.
+        programs: String,
+    },
     /// The socket cannot be made.
     #[error(transparent)]
     Local(#[from] LocalError),
@@ -100,7 +113,8 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let config = Arc::new(given.config);
     let mut lacks = Lacks(Vec::new());
     let stop = stop_descriptor()?;
-    let chosen = rgaps_device::open(config.device.parse::<Choice>()?)?;
+    let notes = dir.topics()?;
+    let chosen = open_device(config.device.parse::<Choice>()?, &dir, &notes)?;
     match &chosen.fault {
         None => tracing::info!(device = chosen.reason, "pools"),
         Some(fault) => tracing::warn!(
@@ -119,12 +133,9 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         let inbox = inbox.clone();
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
     };
+    let lifetime = lifetime(chosen.backend.kind() == DeviceKind::Host);
+    let (noted, mut locks) = (noted_clients(&notes), ClientLocks::new(lifetime));
     // Each client is asked once, however many topics it is in.
-    let is_cuda = chosen.backend.kind() == DeviceKind::Cuda;
-    let lifetime = if is_cuda { Lifetime::WithForks } else { Lifetime::OfProcess };
-    let (notes, mut locks) = (dir.topics()?, ClientLocks::new(lifetime));
-    let noted = notes.iter().flat_map(|note| note.clients.iter().map(|noted| noted.client));
-    let noted: BTreeSet<_> = noted.collect();
     let living = locks.living(&dir, noted.iter().copied());
     noted.difference(&living).for_each(|dead| locks.forget(&dir, dead.lock));
     let adoption = Adoption::new(notes, |client| living.contains(&client));
@@ -174,6 +185,44 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         dir.remove_files(lock, clients_go_on);
     }
     Ok(())
+}
+
+/// Opens the device of the pools. While a predecessor's clients live, that is the device of their pools, whatever the configuration says: a manager
+/// on another device could take back no slot, and each of these clients would be cut off.
+fn open_device(choice: Choice, dir: &RuntimeDir, notes: &[TopicNote]) -> Result<Chosen, DaemonError> {
+    let devices: BTreeSet<&str> =
+        notes.iter().map(|note| note.device.as_str()).filter(|device| !device.is_empty()).collect();
+    for device in devices {
+        let noted: Choice = device.parse()?;
+        let of_device = noted_clients(notes.iter().filter(|note| note.device == device));
+        let living = ClientLocks::new(lifetime(noted == Choice::Host)).living(dir, of_device);
+        if living.is_empty() {
+            continue;
+        }
+        let programs = living.iter().map(|client| client.pid).collect::<BTreeSet<_>>();
+        let chosen = rgaps_device::open(noted).map_err(|source| DaemonError::NotedDevice {
+            device: device.to_owned(),
+            source,
+            programs: programs.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        })?;
+        let may_be_it = matches!((choice, noted), (Choice::Auto | Choice::Cuda(_), Choice::Gpu(_)));
+        if choice != noted && !may_be_it {
+            tracing::warn!(
+                "pools stay on {device}, where clients of an earlier rgapsd have theirs; device = {choice} counts once these have ended"
+            );
+        }
+        return Ok(chosen);
+    }
+    Ok(rgaps_device::open(choice)?)
+}
+
+/// The clients that notes name.
+fn noted_clients<'a>(notes: impl IntoIterator<Item = &'a TopicNote>) -> BTreeSet<NotedClient> {
+    notes.into_iter().flat_map(|note| note.clients.iter().map(|noted| noted.client)).collect()
+}
+
+fn lifetime(is_host: bool) -> Lifetime {
+    if is_host { Lifetime::OfProcess } else { Lifetime::WithForks }
 }
 
 /// What a manager could not write, and goes on without.

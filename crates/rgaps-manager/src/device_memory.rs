@@ -49,6 +49,13 @@ pub(crate) enum PoolError {
     Device(#[from] DeviceError),
 }
 
+impl PoolError {
+    /// Whether memory or descriptors ran out: a later attempt may succeed.
+    pub(crate) fn is_lack(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_lack())
+    }
+}
+
 /// Makes pools on the host's device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceMemoryManager {

@@ -399,7 +399,7 @@ impl Manager {
         });
         let clients = self.adoption.note(id, here);
         let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment.identity());
-        let note = TopicNote { topic: id, key, type_name, segment, clients };
+        let note = TopicNote { topic: id, key, type_name, segment, device: self.device.clone(), clients };
         if topic.noted.as_ref() == Some(&note) {
             return;
         }

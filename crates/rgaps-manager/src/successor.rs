@@ -14,6 +14,7 @@ use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 
 use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
+use crate::device_memory::PoolError;
 use crate::manager::Manager;
 use crate::refusals::exhausted;
 use crate::requests::Answer;
@@ -49,6 +50,10 @@ impl NotTaken {
         let text = error.to_string();
         let is_lack = ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part));
         if is_lack { Self::OutOfResources(text) } else { Self::Refused(text) }
+    }
+
+    fn of_pool(error: PoolError) -> Self {
+        if error.is_lack() { Self::OutOfResources(error.to_string()) } else { Self::of_call(error) }
     }
 
     fn why(&self) -> &str {
@@ -113,7 +118,10 @@ impl Manager {
         }
         // The client hands these slots back again, fewer at once or later; it loses none of them.
         match lacking {
-            Some(why) => Err(exhausted(&why)),
+            Some(why) => {
+                tracing::warn!(why, "slots cannot be taken back now; their client tries again");
+                Err(exhausted(&why))
+            }
             None => Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() }),
         }
     }
@@ -236,7 +244,7 @@ impl Manager {
                     .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
                 let noted = self.adoption.pool_of(&occupied);
                 let adopted = memory.adopt(&topic.pools, *slot, noted, &description, descriptors);
-                adopted.map_err(NotTaken::of_call)?;
+                adopted.map_err(NotTaken::of_pool)?;
                 topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }
             Handed::Subscriber { slot, qos, place } => {

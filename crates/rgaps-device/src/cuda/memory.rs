@@ -24,6 +24,9 @@ const REGISTER_FLAGS: c_uint = 1 | 2;
 /// CU_MEMHOSTREGISTER_READ_ONLY: for pages mapped read-only.
 const REGISTER_READ_ONLY: c_uint = 8;
 
+/// Descriptors that the driver may need to import memory.
+const SPARE_DESCRIPTORS: usize = 8;
+
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
 /// A device's access to mapped memory.
@@ -86,13 +89,14 @@ impl Slab {
 
     /// Imports memory that another process allocated; an error if the descriptor is anything else. `map` checks its length. With `to_hand_on`,
     /// it can be exported again.
-    pub(crate) fn import(device: &Arc<Device>, fd: OwnedFd, bytes: u64, to_hand_on: bool) -> Result<Self, DriverError> {
+    pub(crate) fn import(device: &Arc<Device>, fd: OwnedFd, bytes: u64, to_hand_on: bool) -> Result<Self, DeviceError> {
         let _entered = device.enter()?;
         let mut handle = 0;
         // The driver takes a POSIX descriptor by value, cast to a pointer.
         let number = fd.as_raw_fd() as usize as *mut c_void;
         // SAFETY: the descriptor is open; stores one handle, which is released in `drop`.
-        unsafe { device.driver().import(&raw mut handle, number, POSIX_FD) }?;
+        let imported = unsafe { device.driver().import(&raw mut handle, number, POSIX_FD) };
+        imported.map_err(|error| refused(&fd, bytes, error))?;
         Ok(Self { device: device.clone(), handle, bytes, came_as: to_hand_on.then_some(fd) })
     }
 
@@ -122,6 +126,14 @@ impl Drop for Slab {
         // SAFETY: our own handle, released once. A failure only leaks it.
         let _ = unsafe { self.device.driver().release(self.handle) };
     }
+}
+
+/// Reports a descriptor that could not be imported as a mapping error, for any error code of the driver. The driver has no code for a lack of
+/// descriptors, so that is the error if few are left.
+fn refused(fd: &OwnedFd, bytes: u64, error: DriverError) -> DeviceError {
+    let spare: Result<Vec<OwnedFd>, _> = (0..SPARE_DESCRIPTORS).map(|_| fd.try_clone()).collect();
+    let source = spare.err().unwrap_or_else(|| std::io::Error::other(error));
+    DeviceError::Map { name: "a slab of a pool".to_owned(), source: rgaps_os::MapError::Os { bytes, source } }
 }
 
 /// A range of device addresses in which slabs are mapped.

@@ -310,8 +310,7 @@ impl PoolMemory for CudaPool {
                 continue;
             }
             let memory = self.memory_of(index);
-            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors);
-            let imported = imported.map_err(|error| refused(memory, error))?;
+            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors)?;
             slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
             self.header.set_generation(index, slab.generation);
         }
@@ -431,10 +430,4 @@ impl CudaPool {
             _ => error.into(),
         }
     }
-}
-
-/// Reports a descriptor that is no GPU memory as a mapping error, for any error code of the driver.
-fn refused(bytes: u64, error: super::driver::DriverError) -> DeviceError {
-    let source = rgaps_os::MapError::Os { bytes, source: std::io::Error::other(error) };
-    DeviceError::Map { name: "a slab of a pool".to_owned(), source }
 }

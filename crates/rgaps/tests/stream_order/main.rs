@@ -29,6 +29,7 @@ use rustix::process::{Pid, Signal, kill_process};
 mod another_gpu;
 mod bench;
 mod graphs;
+mod take_over;
 
 use another_gpu::beside;
 use bench::{APART, Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
