@@ -159,7 +159,10 @@ impl ClientLocks {
         clients: impl IntoIterator<Item = NotedClient>,
     ) -> BTreeSet<NotedClient> {
         let found = self.find(dir, clients).into_iter();
-        let lives = |client| self.file(client).map_or(Ok(false), |file| lives(file, self.lifetime));
+        let lives = |client| {
+            self.file(client)
+                .map_or(Ok(false), |file| Ok(lives(file, self.lifetime)? || is_open_in_its_process(client)?))
+        };
         let lives = |(client, found): (NotedClient, io::Result<()>)| {
             found.and_then(|()| lives(client)).unwrap_or(true).then_some(client)
         };
@@ -238,6 +241,13 @@ fn lives(file: &File, lifetime: Lifetime) -> io::Result<bool> {
         Holder::OutOfSight => true,
     };
     Ok(is_held || lifetime == Lifetime::WithForks && rgaps_os::process_lock::is_open_in_a_fork(file)?)
+}
+
+/// Whether a client's process has its lock file open. Then the client lives, although its lock may be free: a process loses its record locks when
+/// any code in it opens and closes the file (fcntl(2)), for example to copy the runtime directory.
+fn is_open_in_its_process(client: NotedClient) -> io::Result<bool> {
+    // A manager has the files of all clients open.
+    Ok(client.pid != std::process::id() && !files_of_process(client.pid, BTreeSet::from([client.file]))?.is_empty())
 }
 
 fn again(error: &io::Error) -> io::Error {

@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rgaps::types::Bytes;
@@ -82,6 +83,10 @@ fn role_of_a_client() {
         fillers.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
         fillers.truncate(fillers.len() - spare);
     }
+    if READS_ITS_FILES.load(Ordering::Relaxed) {
+        let files = std::fs::read_dir(std::env::var_os("RGAPS_RUNTIME_DIR").unwrap()).unwrap();
+        files.for_each(|file| drop(std::fs::read(file.unwrap().path())));
+    }
     println!("holding");
     for line in std::io::stdin().lines() {
         line.unwrap();
@@ -99,6 +104,18 @@ fn role_of_a_client_without_its_main_thread() {
         exit_main_thread().unwrap();
         role_of_a_client();
         std::process::exit(0);
+    }
+}
+
+/// Whether the client's program reads all files of the runtime directory.
+static READS_ITS_FILES: AtomicBool = AtomicBool::new(false);
+
+#[test]
+#[ignore = "the client's program that loses its lock, started by the tests of this file"]
+fn role_of_a_client_that_reads_its_files() {
+    if std::env::var("RGAPS_TEST_KEPT_SAMPLES").is_ok() {
+        READS_ITS_FILES.store(true, Ordering::Relaxed);
+        role_of_a_client();
     }
 }
 
@@ -314,6 +331,17 @@ fn samples_stay_though_a_stopped_reader_has_no_main_thread_and_its_lock_file_is_
         held.is_whole();
         std::fs::remove_dir_all(&aside).unwrap();
     }
+}
+
+#[test]
+fn samples_stay_though_their_reader_lost_its_lock_by_reading_the_lock_file() {
+    let start = |dir: &RuntimeDir| Client::of(dir, "role_of_a_client_that_reads_its_files", None);
+    let mut held = Held::by("reads", start);
+    held.ticks();
+    (0..100).for_each(|_| held.push(9));
+    let _next = held.followed();
+    held.ticks();
+    held.is_whole();
 }
 
 #[test]
