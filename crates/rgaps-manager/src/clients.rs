@@ -230,9 +230,10 @@ impl Client {
         self.slots.iter().any(|slot| slot.topic == topic && slot.role() == Role::Publisher)
     }
 
-    /// Whether it has neither a connection nor slots.
+    /// Whether it has neither a connection nor slots, and no other process has an end of a connection that was cut off: the client's next connection
+    /// takes that over.
     pub(crate) fn is_over(&self) -> bool {
-        self.connection.is_none() && self.slots.is_empty()
+        self.connection.is_none() && self.slots.is_empty() && !self.is_held_open()
     }
 }
 
@@ -343,12 +344,17 @@ impl Clients {
 
     /// Moves a slot, and the connections that were cut off, from one connection of a client to another.
     pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
+        self.hand_over_cut(from, to);
+        self.release(from, occupied);
+        self.occupy(to, *occupied);
+    }
+
+    /// Moves the connections that were cut off from one connection of a client to another.
+    pub(crate) fn hand_over_cut(&mut self, from: ClientId, to: ClientId) {
         let cut = self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.cut));
         if let Some(to) = self.by_id.get_mut(&to) {
             to.keep_cut(cut.into_iter().flatten());
         }
-        self.release(from, occupied);
-        self.occupy(to, *occupied);
     }
 
     /// Records that a client no longer occupies a slot.

@@ -157,11 +157,13 @@ impl Manager {
         Ok(Answer { reply: welcome, descriptors: files })
     }
 
-    /// A client has one connection: removes its earlier ones, except those that still have slots.
+    /// A client has one connection: removes its earlier ones, except those that still have slots. A process that was forked from the client may still
+    /// have the other end of an earlier one, which shows that it keeps the client's GPU open; so this connection takes these over.
     pub(crate) fn remove_earlier_connections(&mut self, id: ClientId, lock: LockId) {
         let is_earlier = |other: &Client| other.lock == Some(lock) && other.slots.is_empty();
         let earlier = self.clients.by_id.iter().filter(|(other, client)| **other != id && is_earlier(client));
         for earlier in earlier.map(|(earlier, _)| *earlier).collect::<Vec<_>>() {
+            self.clients.hand_over_cut(earlier, id);
             self.remove(earlier);
         }
     }

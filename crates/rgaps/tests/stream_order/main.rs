@@ -28,6 +28,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 mod another_gpu;
 mod bench;
+mod early_forks;
 mod graphs;
 mod take_over;
 

@@ -1,0 +1,84 @@
+//! Forks that keep the GPU of a dead process, although they were made before its publisher, or although its lock file is gone.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rgaps::Node;
+use rgaps::types::Bytes;
+use rgaps_standin_cuda::Control;
+use rgaps_testing::{Child, Watchdog, is_again};
+
+use super::bench::{Bench, LONG, MIB, Source, TOPIC, on_standin, until};
+use super::{ForkedProducer, fork_that_keeps_the_gpu, ticked};
+
+/// A process that forks, as `how` says; its forked child ends when its input does.
+fn forking(bench: &Bench, how: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "early_forks::role_of_a_process_that_forks_early", "--ignored", "--nocapture"]);
+    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_EARLY_FORK", how);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Child::spawn(&mut command).unwrap()
+}
+
+#[test]
+#[ignore = "started by the tests of this file"]
+fn role_of_a_process_that_forks_early() {
+    let Ok(how) = std::env::var("RGAPS_TEST_EARLY_FORK") else { return };
+    assert!(is_again());
+    let _watchdog = Watchdog::new(LONG);
+    let gpu = Control::load();
+    let first = Node::new("first").unwrap();
+    fork_that_keeps_the_gpu();
+    println!("forked");
+    let second = (how == "between nodes").then(|| Node::new("second").unwrap());
+    let node = second.as_ref().unwrap_or(&first);
+    if how == "before its slots" {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+    let publisher = node.publisher::<Bytes>(if how == "alone" { "alone" } else { TOPIC }).unwrap();
+    let (source, stream) = (Source::new(node, MIB), node.stream().unwrap());
+    gpu.hold();
+    publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
+    println!("pushed");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The process has pushed a message, and dies.
+fn dies(bench: &Bench, mut child: Child) -> ForkedProducer {
+    child.output_after("pushed").expect("it pushes");
+    let input = child.std().stdin.take();
+    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
+    child.kill().unwrap();
+    ticked(bench);
+    ForkedProducer { child, input, sample }
+}
+
+fn lock_files(bench: &Bench) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(bench.dir.path()).unwrap().flatten().map(|file| file.path());
+    paths.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("client-")).collect()
+}
+
+/// Removes all lock files, and waits until the clients that are not stopped have new ones.
+fn removes_lock_files(bench: &Bench, running: usize) {
+    lock_files(bench).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    until(|| lock_files(bench).len() == running);
+    // The manager has recorded the last of them.
+    ticked(bench);
+}
+
+#[test]
+fn a_fork_is_known_though_its_parent_without_slots_lost_its_lock_file() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let mut child = forking(&bench, "before its slots");
+    child.output_after("forked").expect("it forks");
+    removes_lock_files(&bench, 2);
+    writeln!(child.std().stdin.as_mut().unwrap(), "go on").unwrap();
+    let producer = dies(&bench, child);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
