@@ -324,6 +324,15 @@ impl Clients {
         self.by_id.values().any(|client| client.pid == pid && client.lock == Some(lock))
     }
 
+    /// A client, and, if its process is dead, the other clients of that process: each of its nodes is one. If another process had the same id and is
+    /// dead, too, its clients are among them.
+    pub(crate) fn of_dead_process(&self, client: ClientId) -> Vec<ClientId> {
+        let is_dead = |client: &Client| client.pidfd.as_ref().is_some_and(|pidfd| pidfd.is_dead().unwrap_or(false));
+        let Some(own) = self.by_id.get(&client).filter(|own| is_dead(own)) else { return vec![client] };
+        let others = self.by_id.iter().filter(|(_, other)| other.pid == own.pid && is_dead(other));
+        others.map(|(id, _)| *id).collect()
+    }
+
     /// Whether a client occupies a slot in a topic on any of its connections.
     pub(crate) fn has_in(&self, lock: LockId, topic: TopicId) -> bool {
         self.of_topic(topic).any(|client| client.lock == Some(lock))

@@ -57,16 +57,22 @@ impl Manager {
     }
 
     /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.
-    /// The child has the client's socket, or one of an earlier manager and the client's lock file.
+    /// The child has the client's socket, or one of an earlier manager and the client's lock file. Streams belong to a process: a child that was forked
+    /// before a client was made has the socket and the lock file of an earlier client of the same process.
     fn may_still_stream(&mut self, id: ClientId) -> bool {
         if self.memory.backend().kind() != DeviceKind::Cuda {
             return false;
         }
-        let Some(client) = self.clients.by_id.get(&id) else { return false };
+        let ids = self.clients.of_dead_process(id);
+        let clients: Vec<&Client> = ids.iter().filter_map(|id| self.clients.by_id.get(id)).collect();
         // Slots that it keeps for its streams are awaited.
-        let has_slots = !client.slots.is_empty() || client.lock.is_some_and(|lock| self.adoption.awaits_client(lock));
-        let (is_held_open, noted) = (client.is_held_open(), client.noted());
-        has_slots && (is_held_open || noted.is_some_and(|noted| self.locks.may_live(&self.dir, noted)))
+        let is_awaited = |client: &Client| client.lock.is_some_and(|lock| self.adoption.awaits_client(lock));
+        if !clients.iter().any(|client| !client.slots.is_empty() || is_awaited(client)) {
+            return false;
+        }
+        let is_held_open = clients.iter().any(|client| client.is_held_open());
+        let noted: Vec<_> = clients.iter().filter_map(|client| client.noted()).collect();
+        is_held_open || !self.locks.living(&self.dir, noted).is_empty()
     }
 
     pub(crate) fn client_died(&mut self, id: ClientId) {

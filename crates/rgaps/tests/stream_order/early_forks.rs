@@ -70,6 +70,16 @@ fn removes_lock_files(bench: &Bench, running: usize) {
 }
 
 #[test]
+fn a_fork_made_before_the_publishers_node_keeps_the_messages_of_the_dead_pending() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let producer = dies(&bench, forking(&bench, "between nodes"));
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
+#[test]
 fn a_fork_is_known_though_its_parent_without_slots_lost_its_lock_file() {
     if !on_standin(&[]) {
         return;
