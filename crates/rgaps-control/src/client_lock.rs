@@ -8,7 +8,8 @@
 //! Invariants  K1 a lock belongs to the file with the noted device and inode, even if that file is renamed or another one has its name.
 //!             K2 only a regular file of this user with that identity is opened for reading: a process may have a pipe open, and opening a pipe
 //!             can block for ever.
-//!             K3 the descriptors of a process are searched once for each lock: the file that was found stays open here.
+//!             K3 the descriptors of a process are searched once for each lock: the file that was found stays open here. If forks count, those
+//!             of all processes are searched for the removed file of a dead client, once for each lock, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,6 +18,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use rgaps_os::{Found, Holder, Links, found, pidfd};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::names::LockId;
@@ -182,11 +184,15 @@ impl ClientLocks {
         clients: impl IntoIterator<Item = NotedClient>,
     ) -> BTreeMap<NotedClient, io::Result<()>> {
         let mut answers = BTreeMap::new();
-        let mut elsewhere: BTreeMap<u32, Vec<NotedClient>> = BTreeMap::new();
+        // By process; under `None` those whose processes have ended, but perhaps not the processes forked from these.
+        let mut elsewhere: BTreeMap<Option<u32>, Vec<NotedClient>> = BTreeMap::new();
         for client in clients {
             match self.open_at_its_place(dir, client) {
                 Ok(true) => drop(answers.insert(client, Ok(()))),
-                Ok(false) => elsewhere.entry(client.pid).or_default().push(client),
+                Ok(false) => {
+                    let has_forks = self.lifetime == Lifetime::WithForks && pidfd::is_dead(client.pid).unwrap_or(false);
+                    elsewhere.entry((!has_forks).then_some(client.pid)).or_default().push(client);
+                }
                 Err(error) => drop(answers.insert(client, Err(error))),
             }
         }
@@ -195,8 +201,9 @@ impl ClientLocks {
             {
                 self.looks += 1;
             }
-            match files_of_process(pid, clients.iter().map(|client| client.file).collect()) {
-                // A living client has its file open, so a file that was not found belongs to a dead client.
+            let wanted = clients.iter().map(|client| client.file).collect();
+            match pid.map_or_else(|| files_of_any(&wanted), |pid| files_of_process(pid, wanted.clone())) {
+                // A living client has its file open, and so has a process forked from it, so a file that was not found belongs to a dead client.
                 Ok(mut files) => answers.extend(clients.into_iter().map(|client| {
                     let file = files.remove(&client.file);
                     self.open.extend(file.map(|file| (client.lock, (client.file, file))));
@@ -266,6 +273,26 @@ fn open_lock_file(path: &Path, links: Links) -> io::Result<(File, FileId)> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     Ok((found.open()?, found.identity().into()))
+}
+
+/// Finds these files among the open files of all processes that this one may look into.
+fn files_of_any(wanted: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, File>> {
+    let mut files = BTreeMap::new();
+    for pid in fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        let left: BTreeSet<FileId> = wanted.iter().filter(|file| !files.contains_key(*file)).copied().collect();
+        if left.is_empty() {
+            break;
+        }
+        match files_of_process(pid, left) {
+            Ok(found) => files.extend(found),
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+                return Err(error);
+            }
+            // It has just ended, or does not show its files: the kernel's own do not, and those of other users.
+            Err(_) => {}
+        }
+    }
+    Ok(files)
 }
 
 /// Finds these files among the open files of a process (proc_pid_fd(5)), whatever their names are. Finds none if the process has ended. An error if

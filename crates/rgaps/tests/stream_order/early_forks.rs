@@ -8,9 +8,10 @@ use rgaps::Node;
 use rgaps::types::Bytes;
 use rgaps_standin_cuda::Control;
 use rgaps_testing::{Child, Watchdog, is_again};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::bench::{Bench, LONG, MIB, Source, TOPIC, on_standin, until};
-use super::{ForkedProducer, fork_that_keeps_the_gpu, ticked};
+use super::{ForkedProducer, fork_that_keeps_the_gpu, log, the_manager, ticked};
 
 /// A process that forks, as `how` says; its forked child ends when its input does.
 fn forking(bench: &Bench, how: &str) -> Child {
@@ -69,6 +70,12 @@ fn removes_lock_files(bench: &Bench, running: usize) {
     ticked(bench);
 }
 
+fn has_a_successor(bench: &Bench, manager: Pid) {
+    kill_process(manager, Signal::KILL).unwrap();
+    until(|| log(bench).matches("rgapsd serves").count() == 2);
+    ticked(bench);
+}
+
 #[test]
 fn a_fork_made_before_the_publishers_node_keeps_the_messages_of_the_dead_pending() {
     if !on_standin(&[]) {
@@ -90,5 +97,34 @@ fn a_fork_is_known_though_its_parent_without_slots_lost_its_lock_file() {
     removes_lock_files(&bench, 2);
     writeln!(child.std().stdin.as_mut().unwrap(), "go on").unwrap();
     let producer = dies(&bench, child);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
+#[test]
+fn a_successor_knows_a_fork_of_the_dead_whose_lock_file_was_removed() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut producer = ForkedProducer::of(&bench);
+    producer.dies(&bench);
+    removes_lock_files(&bench, 1);
+    has_a_successor(&bench, manager);
+    producer.stays_pending_until_the_fork_ends(&bench);
+}
+
+#[test]
+fn a_successor_knows_a_fork_of_a_stopped_process_that_lost_its_lock_file_and_died() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut producer = ForkedProducer::of(&bench);
+    producer.child.stop().unwrap();
+    removes_lock_files(&bench, 1);
+    producer.dies(&bench);
+    has_a_successor(&bench, manager);
     producer.stays_pending_until_the_fork_ends(&bench);
 }
