@@ -14,7 +14,8 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{
     Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
-use rgaps_os::{EventFd, Holder};
+use rgaps_device::DeviceKind;
+use rgaps_os::{EventFd, Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
@@ -64,18 +65,29 @@ impl Manager {
         if let Body::Advertise { key, .. } | Body::Subscribe { key, .. } | Body::Observe { key } = body
             && let Some(pid) = self.adoption.segment_owner(key)
         {
-            return Outcome::Deferred(Refusal::Exhausted(format!(
-                "process {pid} has slots in {key} and has not handed them back to this rgapsd, the successor of the one that gave them: \
-                 if that process is stopped, continue it or end it"
-            )));
+            return Outcome::Deferred(Refusal::Exhausted(match self.has_left_a_fork(pid) {
+                true => format!(
+                    "process {pid} has ended, but a process forked from it still has its GPU open, and its streams may still write to {key}: \
+                     end the forked process"
+                ),
+                false => format!(
+                    "process {pid} has slots in {key} and has not handed them back to this rgapsd, the successor of the one that gave them: \
+                     if that process is stopped, continue it or end it"
+                ),
+            }));
         }
         if let Body::Pool { topic, slot } = body
             && let Some(pid) = self.adoption.awaited(*topic, (*slot).into())
         {
-            return Outcome::Deferred(Refusal::NotFound(format!(
-                "process {pid} has not handed this pool back to this rgapsd, the successor of the one that made it: if that process is \
-                 stopped, continue it"
-            )));
+            return Outcome::Deferred(Refusal::NotFound(match self.has_left_a_fork(pid) {
+                true => format!(
+                    "process {pid} has ended, and its pool did not come to this rgapsd, the successor of the one that made it"
+                ),
+                false => format!(
+                    "process {pid} has not handed this pool back to this rgapsd, the successor of the one that made it: if that process is \
+                     stopped, continue it"
+                ),
+            }));
         }
         Outcome::Answered(match body {
             Body::Hello { protocol, program, layout, locks } => {
@@ -103,6 +115,11 @@ impl Manager {
             Body::HandBack { topics } => self.hand_back(client, topics, descriptors),
             Body::HandedAllBack => self.handed_all_back(client),
         })
+    }
+
+    /// Whether a process whose slots are awaited has ended: then they wait for a process forked from it, which keeps its GPU open.
+    fn has_left_a_fork(&self, pid: u32) -> bool {
+        self.memory.backend().kind() == DeviceKind::Cuda && pidfd::is_dead(pid).unwrap_or(false)
     }
 
     fn hello(

@@ -128,3 +128,23 @@ fn a_successor_knows_a_fork_of_a_stopped_process_that_lost_its_lock_file_and_die
     has_a_successor(&bench, manager);
     producer.stays_pending_until_the_fork_ends(&bench);
 }
+
+#[test]
+fn a_topic_that_a_fork_of_the_dead_keeps_is_refused_by_that_reason() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut child = forking(&bench, "alone");
+    child.output_after("pushed").expect("it pushes");
+    let input = child.std().stdin.take();
+    child.kill().unwrap();
+    until(|| log(&bench).contains("a process forked from it still has its GPU open"));
+    has_a_successor(&bench, manager);
+    let refused = bench.node.publisher::<Bytes>("alone").unwrap_err().to_string();
+    assert!(refused.contains(&format!("process {} has ended", child.id())), "{refused}");
+    assert!(refused.contains("end the forked process"), "{refused}");
+    drop(input);
+    until(|| bench.node.publisher::<Bytes>("alone").is_ok());
+}
