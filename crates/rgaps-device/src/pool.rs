@@ -36,8 +36,8 @@ pub struct DeviceId(pub [u8; 16]);
 pub struct SlabDescription {
     /// Index in the pool.
     pub index: u32,
-    /// Identifies the memory at this index and is never reused within a pool; 0: no memory yet, hence no descriptor.
-    pub generation: u32,
+    /// Identifies the memory at this index: a random number that no other memory of the pool has; 0: no memory yet, hence no descriptor.
+    pub generation: u64,
     /// Bytes.
     pub bytes: u64,
 }
@@ -144,10 +144,9 @@ pub trait PoolMemory: Debug + Send + Sync {
         }
     }
 
-    /// Allocates memory for slabs that have none, and returns what importers need to map them (`add_slabs`). The manager calls it. New slabs
-    /// get a generation above `newest`, the writer's `newest_generation`.
-    fn commit(&self, slabs: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
-        let _ = (slabs, newest);
+    /// Allocates memory for slabs that have none, and returns what importers need to map them (`add_slabs`). The manager calls it.
+    fn commit(&self, slabs: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+        let _ = slabs;
         Ok((Vec::new(), Vec::new()))
     }
 
@@ -155,11 +154,6 @@ pub trait PoolMemory: Debug + Send + Sync {
     fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let _ = (description, descriptors);
         Ok(())
-    }
-
-    /// The highest slab generation that this process ever mapped; 0 if the backend does not divide pools into slabs.
-    fn newest_generation(&self) -> u32 {
-        0
     }
 
     /// Bytes of the slab that an idle pool keeps; `None` if the backend does not divide pools into slabs, which then never shrink.

@@ -157,10 +157,9 @@ impl Pools {
         &self,
         slot: PublisherSlot,
         slabs: &[u32],
-        newest: u32,
     ) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), PoolError> {
         let memory = self.memory(slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
-        Ok(memory.commit(slabs, newest)?)
+        Ok(memory.commit(slabs)?)
     }
 
     /// Releases the memory that the writer has released.

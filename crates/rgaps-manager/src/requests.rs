@@ -105,7 +105,7 @@ impl Manager {
                 made.inspect_err(|_| self.end_if_unused(key))
             }
             Body::Pool { topic, slot } => self.pool(*topic, *slot),
-            Body::Commit { topic, slot, slabs, newest } => self.commit(client, *topic, *slot, slabs, *newest),
+            Body::Commit { topic, slot, slabs } => self.commit(client, *topic, *slot, slabs),
             Body::Trim { topic, slot, offset, bytes } => self.trim(client, *topic, *slot, *offset, *bytes),
             Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot, descriptors),
             Body::Subscribers { topic, slots } => self.subscribers(client, *topic, slots),
@@ -307,17 +307,10 @@ impl Manager {
         Ok(Answer { reply: Reply::Pool(description), descriptors })
     }
 
-    fn commit(
-        &self,
-        client: ClientId,
-        topic: TopicId,
-        slot: PublisherSlot,
-        slabs: &[u32],
-        newest: u32,
-    ) -> Result<Answer, Refusal> {
+    fn commit(&self, client: ClientId, topic: TopicId, slot: PublisherSlot, slabs: &[u32]) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        let (slabs, descriptors) = topic.pools.commit(slot, slabs, newest).map_err(|error| exhausted(&error))?;
+        let (slabs, descriptors) = topic.pools.commit(slot, slabs).map_err(|error| exhausted(&error))?;
         let slabs = serde_json::to_value(slabs).map_err(|error| exhausted(&error))?;
         Ok(Answer { reply: Reply::Slabs(slabs), descriptors })
     }

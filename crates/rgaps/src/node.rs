@@ -453,20 +453,25 @@ impl NodeInner {
         Ok(self.session.await_answer(question)?)
     }
 
-    /// Requests memory for slabs of one of this node's own pools.
+    /// Requests memory for slabs of one of this node's own pools. If the manager dies before its answer is used, the memory is its successor's: it
+    /// was handed the pool without these slabs, and gives readers only what it has itself.
     pub(crate) fn add_memory(
         &self,
         attachment: &Attachment<PublisherSlot>,
         pool: &dyn PoolMemory,
         slabs: Vec<u32>,
     ) -> Result<(), NodeError> {
-        let newest = pool.newest_generation();
-        let body = Body::Commit { topic: attachment.topic, slot: attachment.slot, slabs, newest };
-        let answer = self.session.request(&body, &[])?;
-        let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
-        let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)
-            .map_err(|error| DeviceError::Description(format!("slabs cannot be parsed: {error}")))?;
-        Ok(pool.add_slabs(&slabs, answer.descriptors.collect())?)
+        let body = Body::Commit { topic: attachment.topic, slot: attachment.slot, slabs };
+        loop {
+            let answer = self.session.request(&body, &[])?;
+            let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
+            let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)
+                .map_err(|error| DeviceError::Description(format!("slabs cannot be parsed: {error}")))?;
+            let add = || pool.add_slabs(&slabs, answer.descriptors.collect());
+            if let Some(added) = self.session.unless_handed_back(answer.epoch, add) {
+                return Ok(added?);
+            }
+        }
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {

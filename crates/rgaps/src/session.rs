@@ -7,6 +7,7 @@
 //!
 //! Invariants  S1 a new publisher or subscriber is a member before the hand-back reads the members, or is created again (`add_member`).
 //!             S2 a detach that was not acknowledged is sent again, to the manager of that time (`unsent_detaches`).
+//!             S3 memory that a manager gave is mapped before the hand-back exports its pool, or is asked for again (`unless_handed_back`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -208,6 +209,12 @@ impl Session {
     /// Whether a later manager than that of `epoch` was handed this node's slots.
     pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
         lock(&self.members).handed_back > epoch
+    }
+
+    /// Calls `change`, before any hand-back to a later manager than that of `epoch` reads what `change` changes. `None` if one has begun.
+    pub(crate) fn unless_handed_back<T>(&self, epoch: u64, change: impl FnOnce() -> T) -> Option<T> {
+        let members = lock(&self.members);
+        (members.handed_back <= epoch).then(change)
     }
 
     /// Whether the manager of `epoch` has, or is about to have, a successor, which does not know what is being created now.
@@ -671,6 +678,15 @@ mod tests {
         lock(&session.members).handed_back = session.epoch();
         let refused = session.make(|| Err::<Option<()>, _>(NodeError::from(io::Error::other("it is full"))));
         assert!(refused.unwrap_err().to_string().contains("it is full"));
+    }
+
+    #[test]
+    fn memory_that_a_manager_gave_is_not_mapped_once_a_later_one_was_handed_the_pool() {
+        let (session, _manager) = session("memory");
+        assert_eq!(session.unless_handed_back(0, || "mapped"), Some("mapped"));
+        session.owners();
+        assert_eq!(session.unless_handed_back(0, || "mapped"), None);
+        assert_eq!(session.unless_handed_back(1, || "mapped"), Some("mapped"));
     }
 
     #[test]

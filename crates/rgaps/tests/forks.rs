@@ -46,7 +46,7 @@ impl Bench {
         let stream = node.stream().unwrap();
         let bytes = 1024;
         let _pool = node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
-        _pool.commit(&_pool.missing(0, bytes).unwrap(), 0).unwrap();
+        _pool.commit(&_pool.missing(0, bytes).unwrap()).unwrap();
         let place = PoolPart::of(_pool.as_ref(), 0);
         node.device().copy_in(&node.stream().unwrap(), &[7; 1024], place).unwrap().wait(LONG).unwrap();
         let source = contract::part_of(&_pool, 0, bytes).unwrap();

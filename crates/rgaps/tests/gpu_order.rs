@@ -110,7 +110,7 @@ struct Source {
 impl Source {
     fn new(node: &Node, bytes: u64) -> Self {
         let pool = node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
-        pool.commit(&pool.missing(0, bytes).unwrap(), 0).unwrap();
+        pool.commit(&pool.missing(0, bytes).unwrap()).unwrap();
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 253) as u8).collect();
         let place = PoolPart::of(pool.as_ref(), 0);
         node.device().copy_in(&node.stream().unwrap(), &content, place).unwrap().wait(LONG).unwrap();

@@ -86,8 +86,6 @@ pub enum Body {
         slot: PublisherSlot,
         /// Which slabs.
         slabs: Vec<u32>,
-        /// The newest generation of a slab that the publisher has seen.
-        newest: u32,
     },
     /// The publisher's pool is empty, and the publisher has released the slabs in this range: the manager releases them too.
     Trim {

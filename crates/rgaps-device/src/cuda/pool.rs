@@ -9,7 +9,10 @@
 //! the generation of a mapped slab with the header (pool_header.rs) to see whether the mapping is current.
 //!
 //! Invariants  C1 each slab index maps the memory of its generation, or nothing. C2 only the manager and the writer free a slab, and only
-//!             when it contains no message; a reader unmaps it in `trim`, or replaces it in `add_slabs`.
+//!             when it contains no message; a reader unmaps it in `trim`, or replaces it in `add_slabs`. C3 no two memories of a pool have
+//!             the same generation, whichever managers made them.
+//! Deaths      of the manager: a slab that its writer never got may be mapped by readers all the same, and the successor knows nothing of it. So
+//!             generations are random (`new_generation`). The successor's memory at that index has another one, and these readers map it anew.
 //! Trusts      descriptions are checked (`PoolDescription::check`), then the header; the driver checks the descriptors. A reader maps
 //!             memory read-only: on a GPU that protects against mistakes, not against malice (docs/promises.md).
 
@@ -55,14 +58,12 @@ struct Slabs {
     mapped: Vec<Option<Mapped>>,
     range: AddressRange,
     cut: Cut,
-    /// The highest generation that was assigned or imported.
-    generation: u32,
 }
 
 #[derive(Debug)]
 struct Mapped {
     slab: Slab,
-    generation: u32,
+    generation: u64,
 }
 
 impl Drop for Slabs {
@@ -77,7 +78,6 @@ impl Slabs {
     fn map(&mut self, index: usize, mapped: Mapped, access: DeviceAccess) -> Result<(), DeviceError> {
         self.unmap(index);
         self.range.map(self.cut.offset(index), &mapped.slab, access)?;
-        self.generation = self.generation.max(mapped.generation);
         self.mapped[index] = Some(mapped);
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Slabs {
         }
     }
 
-    fn generation_of(&self, index: usize) -> u32 {
+    fn generation_of(&self, index: usize) -> u64 {
         self.mapped.get(index).and_then(Option::as_ref).map_or(0, |mapped| mapped.generation)
     }
 }
@@ -105,7 +105,7 @@ impl CudaPool {
         let header = PoolHeader::create(&spec.name, Cut { bytes, slab_bytes })?;
         let pool = Self::with_header(device, header, DeviceAccess::ReadWrite, granularity, &spec.name)?;
         // Fail now, not at the first message, if there is no memory for the first slab.
-        pool.commit(&[0], 0)?;
+        pool.commit(&[0])?;
         Ok(pool)
     }
 
@@ -160,7 +160,7 @@ impl CudaPool {
         let range = AddressRange::reserve(device, addresses)?;
         let mapped = (0..cut.count()).map(|_| None).collect();
         Ok(Self {
-            slabs: RwLock::new(Slabs { mapped, range, cut, generation: 0 }),
+            slabs: RwLock::new(Slabs { mapped, range, cut }),
             header,
             device: device.clone(),
             access,
@@ -270,7 +270,7 @@ impl PoolMemory for CudaPool {
         Ok(self.header.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
     }
 
-    fn commit(&self, wanted: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+    fn commit(&self, wanted: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
         if wanted.len() > SLABS_MAX {
             return Err(DescriptionError::Slabs { described: wanted.len(), most: SLABS_MAX }.into());
         }
@@ -284,7 +284,7 @@ impl PoolMemory for CudaPool {
             if slabs.generation_of(index) == 0 {
                 let slab =
                     Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
-                let generation = slabs.generation.max(newest).wrapping_add(1).max(1);
+                let generation = self.new_generation()?;
                 slabs.map(index, Mapped { slab, generation }, self.access)?;
                 self.header.set_generation(index, generation);
             }
@@ -325,10 +325,6 @@ impl PoolMemory for CudaPool {
         let wanted = present.filter(|(slab, _)| self.header.generation(slab.index as usize) == slab.generation);
         let (slabs, descriptors): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
         self.add_slabs(&slabs, descriptors)
-    }
-
-    fn newest_generation(&self) -> u32 {
-        self.slabs().generation
     }
 
     fn first_slab_bytes(&self) -> Option<u64> {
@@ -382,7 +378,7 @@ impl PoolMemory for CudaPool {
     fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.check(offset, bytes)?;
         let touched: Vec<u32> = self.header.cut().touched(offset, bytes).map(|index| index as u32).collect();
-        self.commit(&touched, 0).map(|_| ())
+        self.commit(&touched).map(|_| ())
     }
 
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -421,6 +417,13 @@ impl PoolMemory for CudaPool {
 }
 
 impl CudaPool {
+    /// A generation that no memory of the pool has had. It is random, since a manager cannot learn which ones its predecessors gave: neither the
+    /// writer nor the header has those of slabs that the writer never got or has freed.
+    fn new_generation(&self) -> Result<u64, DeviceError> {
+        let failed = |source| DeviceError::Create { name: self.name.clone(), bytes: self.bytes(), source };
+        Ok(u64::from_le_bytes(rgaps_os::random().map_err(failed)?).max(1))
+    }
+
     fn no_memory(&self, index: usize, error: super::driver::DriverError) -> DeviceError {
         let bytes = self.memory_of(index);
         match self.device.memory() {

@@ -103,14 +103,14 @@ impl PoolHeader {
         self.mapping.access() == Access::ReadWrite
     }
 
-    pub(crate) fn generation(&self, slab: usize) -> u32 {
-        self.word(slab).map_or(0, |word| word.load(Ordering::Acquire) as u32)
+    pub(crate) fn generation(&self, slab: usize) -> u64 {
+        self.word(slab).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Stores the generation of the slab's memory; 0: none. Does nothing if the header is mapped read-only.
-    pub(crate) fn set_generation(&self, slab: usize, generation: u32) {
+    pub(crate) fn set_generation(&self, slab: usize, generation: u64) {
         if let Some(word) = self.word(slab).filter(|_| self.is_writable()) {
-            word.store(u64::from(generation), Ordering::Release);
+            word.store(generation, Ordering::Release);
         }
     }
 

@@ -76,7 +76,7 @@ impl Arrival {
         let missing = pool.missing(loan.offset(), bytes).map_err(DeviceError::from);
         let committed = missing.and_then(|missing| match missing.is_empty() {
             true => Ok(()),
-            false => pool.commit(&missing, pool.newest_generation()).map(drop),
+            false => pool.commit(&missing).map(drop),
         });
         match committed {
             Ok(()) => Some(loan),

@@ -75,7 +75,7 @@ impl Source {
         let make = || node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
         let pool = own.unwrap_or_else(make);
         let missing = pool.missing(0, bytes).unwrap();
-        pool.commit(&missing, 0).unwrap();
+        pool.commit(&missing).unwrap();
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 253) as u8).collect();
         let copy = node.device().copy_in(&node.stream().unwrap(), &content, PoolPart::of(pool.as_ref(), 0));
         copy.unwrap().wait(LONG).unwrap();

@@ -30,7 +30,7 @@ impl Block {
     pub(super) fn new(backend: &dyn Backend, bytes: u64) -> Result<Self, DeviceError> {
         let pool = backend.create_pool(&PoolSpec { name: "rgaps-bench".to_owned(), bytes })?;
         let missing = pool.missing(0, bytes)?;
-        pool.commit(&missing, 0)?;
+        pool.commit(&missing)?;
         Ok(Self(pool))
     }
 
