@@ -2,7 +2,7 @@
 //!
 //!   noted ──its client lives──▶ AWAITED ──handed back──▶ the client's, as before
 //!     │                            │ ├────kept──▶ KEPT (a stream may still write there)
-//!     └──dead──▶ released ◀──its client died, or says that it has handed everything back
+//!     └──dead──▶ released ◀──its client died, detached from it, or says that it has handed everything back
 //!
 //! A manager notes which client has a slot before it tells the client (`note`). So a taken slot that is noted for no living client has no owner.
 //! The successor releases it as soon as a client has brought the topic's segment. A client keeps its slots while it holds its lock, even if it is
@@ -153,6 +153,16 @@ impl Adoption {
         let topic = self.topics.get_mut(&occupied.topic);
         if let Some(awaited) = topic.and_then(|topic| topic.slots.get_mut(&occupied.slot)) {
             awaited.is_kept = true;
+        }
+    }
+
+    /// A client has detached from an awaited slot: nothing uses it any more.
+    pub(crate) fn handle_detached(&mut self, occupied: &Occupied) {
+        let Some(topic) = self.topics.get_mut(&occupied.topic) else { return };
+        if topic.slots.remove(&occupied.slot).is_some() {
+            // Without its segment it cannot be released: `handle_segment` releases it when the segment comes.
+            self.decisions.extend(topic.is_here.then_some(Decision::Release(*occupied)));
+            self.settle(occupied.topic);
         }
     }
 
@@ -311,6 +321,8 @@ mod tests {
         Join(usize, u8, Role, bool),
         Leave(usize),
         Keep(usize),
+        /// The streams of a kept slot have ended.
+        EndKept(usize),
         HandOneBack(usize),
         Stop(usize),
         GoOn(usize),
@@ -518,6 +530,23 @@ mod tests {
             }
         }
 
+        fn end_kept(&mut self, client: usize) {
+            let Some(slot) = self.processes[client].kept.pop_first() else { return };
+            // It detaches from what it has handed back, and from what it had when it began to hand back.
+            if self.here.get(&slot.0).is_some_and(|slots| slots.contains_key(&(slot.1, slot.2))) {
+                self.release_slot(slot);
+            } else if self.adoption.awaits_from(lock(client), &occupied(slot)) {
+                self.adoption.handle_detached(&occupied(slot));
+                self.decide();
+                if self.here.contains_key(&slot.0) {
+                    self.note(slot.0);
+                }
+            }
+            if let Some(to_hand) = &mut self.processes[client].to_hand {
+                to_hand.retain(|other| *other != slot);
+            }
+        }
+
         fn manager_dies(&mut self) {
             let name = |(id, clients): (&TopicId, &Vec<ClientNote>)| TopicNote {
                 topic: *id,
@@ -564,6 +593,7 @@ mod tests {
                         self.processes[client].kept.insert(slot);
                     }
                 }
+                Step::EndKept(client) if runs(client) => self.end_kept(client),
                 Step::HandOneBack(client) if runs(client) => self.hand_back(client),
                 Step::Stop(client) if self.lives(client) => self.processes[client].state = State::Stopped,
                 Step::GoOn(client) if self.lives(client) => self.processes[client].state = State::Runs,
@@ -607,6 +637,7 @@ mod tests {
                 .prop_map(|(client, topic, role, is_read)| Step::Join(client, topic, role, is_read)),
             2 => client.clone().prop_map(Step::Leave),
             1 => client.clone().prop_map(Step::Keep),
+            1 => client.clone().prop_map(Step::EndKept),
             8 => client.clone().prop_map(Step::HandOneBack),
             1 => client.clone().prop_map(Step::Stop),
             2 => client.clone().prop_map(Step::GoOn),

@@ -359,6 +359,11 @@ impl Manager {
     }
 
     fn detach(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {
+        if self.clients.lock_of(id).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied)) {
+            self.adoption.handle_detached(&occupied);
+            self.decide();
+            return Ok(Answer::bare(Reply::Done));
+        }
         self.check_occupied(id, occupied)?;
         if let Some(occupant) = self.clients.occupant(id, &occupied) {
             self.clients.release(occupant, &occupied);

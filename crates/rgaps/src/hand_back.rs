@@ -3,18 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
-use rgaps_control::EndpointSlot;
 use rgaps_control::local::{
     Body, DESCRIPTORS_MAX, HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply,
 };
 
-use crate::attachment::Attachment;
 use crate::hello::{SessionError, is_lack};
+use crate::members::{Member, Owner};
 use crate::node::NodeError;
-use crate::publisher::PublisherInner;
-use crate::subscriber::SubscriberInner;
 
 /// Bytes of a message besides its slots.
 const ENVELOPE_BYTES: usize = 1 << 10;
@@ -22,14 +18,14 @@ const ENVELOPE_BYTES: usize = 1 << 10;
 /// Hands all these slots back to one manager, one request after the other. An error if that manager died too, is stopped, or if it or this process
 /// has no descriptors left. After an error no slot is lost: each may protect a sample that is being read.
 pub(crate) fn hand_back(
-    owners: Vec<(Attachment<EndpointSlot>, Owner)>,
+    members: Vec<Member>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
 ) -> Result<(), SessionError> {
-    let slots = owners.len();
-    let mut owners = VecDeque::from(owners);
+    let slots = members.len();
+    let mut left = VecDeque::from(members);
     let mut slots_max = HANDED_SLOTS_MAX;
-    while !owners.is_empty() {
-        let batch = fill(&mut owners, slots_max)?;
+    while !left.is_empty() {
+        let batch = fill(&mut left, slots_max)?;
         let Batch { topics, descriptors, members, .. } = batch;
         if members.is_empty() {
             continue;
@@ -38,18 +34,18 @@ pub(crate) fn hand_back(
         match ask(Body::HandBack { topics }, &borrowed) {
             Ok(Reply::HandedBack { refused }) => {
                 for refusal in &refused {
-                    let owner = members.iter().find(|(attachment, _)| attachment.is(refusal));
-                    owner.into_iter().for_each(|(attachment, owner)| cut_off(attachment, owner, &refusal.why));
+                    let member = members.iter().find(|member| member.attachment.is(refusal));
+                    member.into_iter().for_each(|member| cut_off(member, &refusal.why));
                 }
             }
             Ok(_) => return Err(SessionError::Confused),
             // The manager may have descriptors for fewer slots at once.
             Err(SessionError::Refused(Refusal::Exhausted(_))) if members.len() > 1 => {
                 slots_max = members.len() / 2;
-                members.into_iter().rev().for_each(|member| owners.push_front(member));
+                members.into_iter().rev().for_each(|member| left.push_front(member));
             }
             Err(SessionError::Refused(refusal)) if !matches!(refusal, Refusal::Exhausted(_)) => {
-                members.iter().for_each(|(attachment, owner)| cut_off(attachment, owner, &refusal.to_string()));
+                members.iter().for_each(|member| cut_off(member, &refusal.to_string()));
             }
             Err(error) => return Err(error),
         }
@@ -59,122 +55,107 @@ pub(crate) fn hand_back(
     Ok(())
 }
 
-/// Moves slots from the front of `owners` into one message, as many as the message and this process's descriptors allow. An error if this process
+/// Moves members from the front of `left` into one message, as many as the message and this process's descriptors allow. An error if this process
 /// has no descriptors for the first one.
-fn fill(
-    owners: &mut VecDeque<(Attachment<EndpointSlot>, Owner)>,
-    slots_max: usize,
-) -> Result<Batch<Owner>, SessionError> {
+fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionError> {
     let mut batch = Batch::default();
     while batch.members.len() < slots_max
-        && let Some((attachment, owner)) = owners.pop_front()
+        && let Some(member) = left.pop_front()
     {
         let is_first = batch.members.is_empty();
-        let (attachment, owner, why) = match owner.exported(attachment.slot) {
-            Ok((of, descriptors)) => match batch.add(Item { attachment, of, descriptors, member: owner }) {
+        let (member, why) = match exported(&member) {
+            Ok((of, descriptors)) => match batch.add(Item { of, descriptors, member }) {
                 Ok(()) => continue,
-                Err(left) => {
-                    let (Item { attachment, member, .. }, why) = *left;
-                    (attachment, member, why)
+                Err(not_added) => {
+                    let (Item { member, .. }, why) = *not_added;
+                    (member, why)
                 }
             },
-            Err(error) => (attachment, owner, error),
+            Err(error) => (member, error),
         };
         if !is_first {
-            owners.push_front((attachment, owner));
+            left.push_front(member);
             break;
         }
         if is_lack(&why) {
-            owners.push_front((attachment, owner));
+            left.push_front(member);
             return Err(SessionError::Io(io::Error::other(why.to_string())));
         }
-        cut_off(&attachment, &owner, &why.to_string());
+        cut_off(&member, &why.to_string());
     }
     Ok(batch)
 }
 
-/// The owner of a slot, while the slot is handed back.
-#[derive(Debug)]
-pub(crate) enum Owner {
-    Publisher(Arc<PublisherInner>),
-    Subscriber(Arc<SubscriberInner>, rgaps_control::SubscriberQos),
-    Kept,
+/// The description and descriptors that the manager needs to take a slot back. A slot whose owner is gone is kept even if they cannot be exported:
+/// a stream may still write there.
+fn exported(member: &Member) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
+    match parts(&member.owner) {
+        Err(error) if member.owner.is_gone() && !is_lack(&error) => {
+            let slot = member.attachment.slot;
+            tracing::warn!(topic = %member.attachment.key, %slot, %error, "only the slot is handed back to rgapsd");
+            Ok((Handed::Kept { slot }, Vec::new()))
+        }
+        parts => parts,
+    }
 }
 
-impl Owner {
-    pub(crate) fn attachment(&self) -> Attachment<EndpointSlot> {
-        match self {
-            Self::Publisher(publisher) => publisher.attachment.of_either(),
-            Self::Subscriber(subscriber, _) => subscriber.attachment.of_either(),
-            Self::Kept => unreachable!("a kept slot has no owner to ask"),
+fn parts(owner: &Owner) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
+    Ok(match owner {
+        Owner::Publisher { slot, pool, qos, .. } => {
+            let (description, slabs) = pool.export()?;
+            let pool = serde_json::to_value(description).map_err(io::Error::other)?;
+            (Handed::Publisher { slot: *slot, qos: *qos, pool }, slabs)
         }
-    }
-
-    /// The description and descriptors that the manager needs to take this slot back.
-    fn exported(&self, slot: EndpointSlot) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
-        Ok(match self {
-            Self::Publisher(publisher) => {
-                let (description, slabs) = publisher.pool.export()?;
-                let pool = serde_json::to_value(description).map_err(io::Error::other)?;
-                (Handed::Publisher { slot: publisher.attachment.slot, qos: publisher.qos, pool }, slabs)
-            }
-            Self::Subscriber(subscriber, qos) => {
-                let file = subscriber.pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-                let own = file.as_fd().try_clone_to_owned()?;
-                let event = subscriber.tended.event.get().map(|event| event.try_clone()).transpose()?;
-                let place = subscriber.pages.place();
-                let slot = subscriber.attachment.slot;
-                (
-                    Handed::Subscriber { slot, qos: *qos, place },
-                    [own].into_iter().chain(event.map(OwnedFd::from)).collect(),
-                )
-            }
-            Self::Kept => (Handed::Kept { slot }, Vec::new()),
-        })
-    }
+        Owner::Subscriber { slot, pages, tended, qos, .. } => {
+            let file = pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            let own = file.as_fd().try_clone_to_owned()?;
+            let event = tended.event.get().map(|event| event.try_clone()).transpose()?;
+            let handed = Handed::Subscriber { slot: *slot, qos: *qos, place: pages.place() };
+            (handed, [own].into_iter().chain(event.map(OwnedFd::from)).collect())
+        }
+    })
 }
 
 /// Cuts off the owner of a slot that was not taken back, and wakes the threads that wait on its topic.
-fn cut_off(attachment: &Attachment<EndpointSlot>, owner: &Owner, why: &str) {
+fn cut_off(member: &Member, why: &str) {
+    let Member { attachment, owner } = member;
     let (topic, slot) = (&attachment.key, attachment.slot);
     tracing::warn!(%topic, %slot, why, "rgapsd did not take a slot back: create its publisher or subscriber again");
     attachment.cut_off();
     match owner {
-        Owner::Subscriber(subscriber, _) => subscriber.ring(),
-        Owner::Publisher(_) => attachment.segment.wake_everybody(),
-        Owner::Kept => {}
+        Owner::Subscriber { inner, .. } => inner.upgrade().into_iter().for_each(|subscriber| subscriber.ring()),
+        Owner::Publisher { .. } => attachment.segment.wake_everybody(),
     }
 }
 
 /// A slot to be handed back.
 #[derive(Debug)]
-struct Item<M> {
-    attachment: Attachment<EndpointSlot>,
+struct Item {
     of: Handed,
     descriptors: Vec<OwnedFd>,
-    /// Its owner.
-    member: M,
+    member: Member,
 }
 
 /// Slots that fit into one message.
 #[derive(Debug)]
-struct Batch<M> {
+struct Batch {
     topics: Vec<HandedTopic>,
     descriptors: Vec<OwnedFd>,
     bytes: usize,
-    members: Vec<(Attachment<EndpointSlot>, M)>,
+    members: Vec<Member>,
 }
 
-impl<M> Default for Batch<M> {
+impl Default for Batch {
     fn default() -> Self {
         Self { topics: Vec::new(), descriptors: Vec::new(), bytes: ENVELOPE_BYTES, members: Vec::new() }
     }
 }
 
-impl<M> Batch<M> {
+impl Batch {
     /// Adds a slot, or returns it with the reason if it does not fit. Consecutive slots of one topic share one descriptor of its segment.
-    fn add(&mut self, item: Item<M>) -> Result<(), Box<(Item<M>, NodeError)>> {
-        let Item { attachment, of, descriptors, member } = item;
+    fn add(&mut self, item: Item) -> Result<(), Box<(Item, NodeError)>> {
+        let Item { of, descriptors, member } = item;
+        let attachment = &member.attachment;
         let is_new = self.topics.last().is_none_or(|last| last.topic != attachment.topic);
         let slot = HandedSlot { descriptors: descriptors.len() as u32, of };
         let topic = HandedTopic {
@@ -198,7 +179,7 @@ impl<M> Batch<M> {
         };
         let segment = match segment {
             Ok(segment) => segment,
-            Err(error) => return Err(Box::new((Item { attachment, of: slot.of, descriptors, member }, error.into()))),
+            Err(error) => return Err(Box::new((Item { of: slot.of, descriptors, member }, error.into()))),
         };
         self.bytes += bytes;
         self.descriptors.extend(segment);
@@ -209,7 +190,7 @@ impl<M> Batch<M> {
         if let Some(last) = self.topics.last_mut() {
             last.slots.push(slot);
         }
-        self.members.push((attachment, member));
+        self.members.push(member);
         Ok(())
     }
 }
@@ -217,13 +198,16 @@ impl<M> Batch<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attachment::Attachment;
     use rgaps_control::local::{Connection, Packet, Request};
-    use rgaps_control::{SubscriberQos, SubscriberSlot, TopicId, TopicKey};
+    use rgaps_control::{PublisherQos, PublisherSlot, TopicId, TopicKey};
+    use rgaps_device::{Choice, PoolMemory, PoolSpec};
     use rgaps_shm::Segment;
+    use std::sync::{Arc, Weak};
 
-    fn item(number: usize, descriptors: usize) -> Item<usize> {
+    fn item(number: usize, descriptors: usize, pool: &Arc<dyn PoolMemory>) -> Item {
         let topic = TopicId((number as u128).to_be_bytes());
-        let slot = SubscriberSlot { index: 1, generation: u32::MAX };
+        let slot = PublisherSlot { index: 1, generation: u32::MAX };
         let attachment = Attachment {
             key: TopicKey::new(0, &format!("{}{number}", "a".repeat(240))).unwrap(),
             topic,
@@ -234,19 +218,17 @@ mod tests {
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();
         let descriptors = std::iter::repeat_with(file).take(descriptors).collect();
-        Item {
-            attachment,
-            of: Handed::Subscriber { slot, qos: SubscriberQos::default(), place: 0 },
-            descriptors,
-            member: number,
-        }
+        let owner = Owner::Publisher { inner: Weak::new(), slot, pool: pool.clone(), qos: PublisherQos::default() };
+        Item { of: Handed::Kept { slot: slot.into() }, descriptors, member: Member { attachment, owner } }
     }
 
     /// How many messages it takes to hand back so many topics, each of which is sent and read.
     fn messages(topics: usize, descriptors: usize) -> usize {
         let (one, two) = Connection::pair().unwrap();
         let (mut sent, mut slots) = (0, 0);
-        let mut send = |batch: Batch<usize>| {
+        let backend = rgaps_device::open(Choice::Host).unwrap().backend;
+        let pool = backend.create_pool(&PoolSpec { name: "batch".to_owned(), bytes: 1 }).unwrap();
+        let mut send = |batch: Batch| {
             let Batch { topics, descriptors, members, .. } = batch;
             let body = Body::HandBack { topics };
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -258,7 +240,7 @@ mod tests {
         };
         let mut batch = Batch::default();
         for number in 0..topics {
-            if let Err(left) = batch.add(item(number, descriptors)) {
+            if let Err(left) = batch.add(item(number, descriptors, &pool)) {
                 send(std::mem::take(&mut batch));
                 assert!(batch.add(left.0).is_ok(), "one slot fits");
             }

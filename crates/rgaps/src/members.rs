@@ -1,9 +1,10 @@
-//! A node's publishers and subscribers, as weak references for the node's thread.
+//! A node's publishers and subscribers: weak references for the node's thread, and what a manager's successor needs of them.
 
 use std::sync::{Arc, Weak};
 
-use rgaps_control::{EndpointSlot, PublisherSlot, SubscriberSlot, TopicId};
-use rgaps_shm::Segment;
+use rgaps_control::{EndpointSlot, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId};
+use rgaps_device::PoolMemory;
+use rgaps_shm::{Segment, SubscriberPages};
 
 use crate::attachment::Attachment;
 use crate::completions::{Completions, Filling, Releasing};
@@ -11,11 +12,55 @@ use crate::idle::IdlePool;
 use crate::publisher::PublisherInner;
 use crate::subscriber::{self, SubscriberInner};
 
-/// A publisher or subscriber that the node hands back to a manager's successor.
-#[derive(Debug)]
-pub(crate) enum Member {
-    Publisher(Weak<PublisherInner>),
-    Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
+/// A slot that the node hands back to a manager's successor, with its publisher or subscriber. It is a member until the slot is detached: also while
+/// its owner is being dropped and waits for its streams, and until the process ends if they are stuck, since they may still write there.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) attachment: Attachment<EndpointSlot>,
+    pub(crate) owner: Owner,
+}
+
+/// The owner of a slot, and the parts of it that a successor needs. They outlive the owner.
+#[derive(Clone, Debug)]
+pub(crate) enum Owner {
+    Publisher {
+        inner: Weak<PublisherInner>,
+        slot: PublisherSlot,
+        pool: Arc<dyn PoolMemory>,
+        qos: PublisherQos,
+    },
+    Subscriber {
+        inner: Weak<SubscriberInner>,
+        slot: SubscriberSlot,
+        pages: Arc<SubscriberPages>,
+        tended: Arc<subscriber::Tended>,
+        qos: SubscriberQos,
+    },
+}
+
+impl Member {
+    pub(crate) fn publisher(publisher: &Arc<PublisherInner>) -> Self {
+        let (inner, slot) = (Arc::downgrade(publisher), publisher.attachment.slot);
+        let owner = Owner::Publisher { inner, slot, pool: publisher.pool.clone(), qos: publisher.qos };
+        Self { attachment: publisher.attachment.of_either(), owner }
+    }
+
+    pub(crate) fn subscriber(subscriber: &Arc<SubscriberInner>, qos: SubscriberQos) -> Self {
+        let (inner, slot) = (Arc::downgrade(subscriber), subscriber.attachment.slot);
+        let (pages, tended) = (subscriber.pages.clone(), subscriber.tended.clone());
+        let owner = Owner::Subscriber { inner, slot, pages, tended, qos };
+        Self { attachment: subscriber.attachment.of_either(), owner }
+    }
+}
+
+impl Owner {
+    /// Whether the publisher or subscriber is dropped, or is being dropped.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Self::Publisher { inner, .. } => inner.strong_count() == 0,
+            Self::Subscriber { inner, .. } => inner.strong_count() == 0,
+        }
+    }
 }
 
 /// All that the node hands back.
@@ -24,8 +69,6 @@ pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
     /// All managers of lower epochs have been replaced by a hand-back. A member that joined one of these is too late for it.
     pub(crate) handed_back: u64,
-    /// Slots whose publisher or subscriber is gone, but to which a stream may still write until this process ends.
-    pub(crate) kept: Vec<Attachment<EndpointSlot>>,
 }
 
 /// The parts of a member that the node's thread maintains. Dropping them must not call the manager: that call would wait for this thread.
@@ -58,9 +101,9 @@ impl Tended {
 
 /// The parts of a member to maintain, if it still exists.
 pub(crate) fn tended(member: &Member) -> Option<Tended> {
-    match member {
-        Member::Publisher(publisher) => {
-            let publisher = publisher.upgrade()?;
+    match &member.owner {
+        Owner::Publisher { inner, .. } => {
+            let publisher = inner.upgrade()?;
             Some(Tended::Publisher {
                 topic: publisher.attachment.topic,
                 slot: publisher.attachment.slot,
@@ -68,8 +111,8 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
                 idle: IdlePool::new(&publisher.port, &publisher.pool),
             })
         }
-        Member::Subscriber(subscriber, _) => {
-            let subscriber = subscriber.upgrade()?;
+        Owner::Subscriber { inner, .. } => {
+            let subscriber = inner.upgrade()?;
             Some(Tended::Subscriber {
                 topic: subscriber.attachment.topic,
                 slot: subscriber.attachment.slot,

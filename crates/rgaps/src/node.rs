@@ -271,8 +271,7 @@ impl Node {
             sequence: AtomicU64::new(0),
             qos,
         });
-        let member = Member::Publisher(Arc::downgrade(publisher.inner()));
-        if !node.session.add_member(member, answer.epoch) {
+        if !node.session.add_member(Member::publisher(publisher.inner()), answer.epoch) {
             return Ok(None);
         }
         node.session.meet_subscribers(publisher.inner());
@@ -337,7 +336,7 @@ impl Node {
             absent: Mutex::default(),
             early: Mutex::default(),
         });
-        let member = Member::Subscriber(Arc::downgrade(subscriber.inner()), qos);
+        let member = Member::subscriber(subscriber.inner(), qos);
         Ok(node.session.add_member(member, answer.epoch).then_some(subscriber))
     }
 
@@ -425,14 +424,6 @@ impl NodeInner {
     pub(crate) fn detach(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         if self.is_owner() {
             self.session.detach(attachment);
-        }
-    }
-
-    /// Keeps the slot until this process ends, and keeps mapped the memory that a stream may still write to.
-    pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>, mapped: impl Sized) {
-        std::mem::forget(mapped);
-        if self.is_owner() {
-            self.session.keep(attachment);
         }
     }
 

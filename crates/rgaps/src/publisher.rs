@@ -263,11 +263,11 @@ impl PublisherInner {
 
 impl Drop for PublisherInner {
     fn drop(&mut self) {
-        // A stream that may still write into the segment keeps the slot until the process ends.
+        // Until it is detached, the slot is handed back (`Member`). A stream that may still write keeps slot and pool until the process ends.
         if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
             self.node.detach(&self.attachment);
         } else {
-            self.node.keep(&self.attachment, self.pool.clone());
+            std::mem::forget(self.pool.clone());
         }
     }
 }

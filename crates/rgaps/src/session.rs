@@ -29,9 +29,9 @@ use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::attachment::{Attachment, GrantedSlot};
-use crate::hand_back::{self, Owner};
+use crate::hand_back;
 use crate::hello::{self, Hello, Locks, RECONNECT_INTERVAL, SessionError, Welcomed};
-use crate::members::{Member, Members, Tended, tended};
+use crate::members::{Member, Members, Owner, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
 use crate::publisher::PublisherInner;
@@ -163,6 +163,9 @@ impl Session {
     /// Detaches from a slot. If the manager does not acknowledge it, the node's thread sends it again, to the manager or its successor.
     pub(crate) fn detach(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         let (topic, slot) = (attachment.topic, attachment.slot.into());
+        let is_it = |member: &mut Member| (member.attachment.topic, member.attachment.slot) == (topic, slot);
+        // Not dropped under the lock: a member may have the last reference to a pool.
+        let _left: Vec<Member> = lock(&self.members).all.extract_if(.., is_it).collect();
         let body = Body::Detach { topic, slot };
         if self.is_runner() || self.would_wait_in_vain() {
             self.send_later(body);
@@ -172,18 +175,9 @@ impl Session {
                 self.send_later(body);
             }
         }
-        lock(&self.members).all.retain(|member| match member {
-            Member::Publisher(publisher) => publisher.strong_count() > 0,
-            Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
-        });
         // The node's thread upgrades these references under the same lock. Removing them here keeps it from dropping a subscriber's descriptor later.
         lock(&self.tended).retain(|tended| tended.slot() != (topic, slot));
         lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
-    }
-
-    /// Keeps the slot of a dropped publisher or subscriber until this process ends, because a stream may still write to it.
-    pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
-        lock(&self.members).kept.push(attachment.of_either());
     }
 
     /// Whether there is no manager or it does not answer, so that a detach should not wait for it.
@@ -502,9 +496,9 @@ impl Session {
         members
             .all
             .iter()
-            .filter_map(|member| match member {
-                Member::Publisher(publisher) => publisher.upgrade(),
-                Member::Subscriber(..) => None,
+            .filter_map(|member| match &member.owner {
+                Owner::Publisher { inner, .. } => inner.upgrade(),
+                Owner::Subscriber { .. } => None,
             })
             .collect()
     }
@@ -569,26 +563,19 @@ impl Session {
         let Welcomed { connection, .. } = welcomed;
         let notice = |notice| self.notice(notice);
         let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
-        hand_back::hand_back(self.owners(), &mut ask)?;
+        hand_back::hand_back(self.to_hand_back(), &mut ask)?;
         Ok(connection)
     }
 
-    /// All slots to hand back with their owners, ordered by topic. From now on, whatever was joining the dead manager must start again (S1).
-    fn owners(&self) -> Vec<(Attachment<EndpointSlot>, Owner)> {
+    /// All members to hand back, ordered by topic. From now on, whatever was joining the dead manager must start again (S1).
+    fn to_hand_back(&self) -> Vec<Member> {
         let mut members = lock(&self.members);
         members.handed_back = self.epoch() + 1;
-        let owners = members.all.iter().filter_map(|member| match member {
-            Member::Publisher(publisher) => publisher.upgrade().map(Owner::Publisher),
-            Member::Subscriber(subscriber, qos) => subscriber.upgrade().map(|own| Owner::Subscriber(own, *qos)),
-        });
-        let kept = members.kept.iter().map(|kept| (kept.clone(), Owner::Kept));
-        let mut owners: Vec<(Attachment<EndpointSlot>, Owner)> =
-            owners.map(|owner| (owner.attachment(), owner)).chain(kept).collect();
+        let has_slot = |member: &&Member| !member.attachment.is_cut_off();
+        let mut to_hand_back: Vec<Member> = members.all.iter().filter(has_slot).cloned().collect();
         drop(members);
-        // Not under the lock: this may drop the last reference to an owner, whose drop takes the lock.
-        owners.retain(|(attachment, _)| !attachment.is_cut_off());
-        owners.sort_by_key(|(attachment, _)| attachment.topic);
-        owners
+        to_hand_back.sort_by_key(|member| member.attachment.topic);
+        to_hand_back
     }
 }
 
@@ -596,7 +583,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // A stream may still write to a kept slot. Keeping the locks makes managers wait for the end of the process, not of the node.
         let locks = std::mem::take(&mut *lock(&self.locks));
-        if !lock(&self.members).kept.is_empty() {
+        if !lock(&self.members).all.is_empty() {
             return std::mem::forget(locks);
         }
         drop(locks);
@@ -684,7 +671,7 @@ mod tests {
     fn memory_that_a_manager_gave_is_not_mapped_once_a_later_one_was_handed_the_pool() {
         let (session, _manager) = session("memory");
         assert_eq!(session.unless_handed_back(0, || "mapped"), Some("mapped"));
-        session.owners();
+        session.to_hand_back();
         assert_eq!(session.unless_handed_back(0, || "mapped"), None);
         assert_eq!(session.unless_handed_back(1, || "mapped"), Some("mapped"));
     }

@@ -277,11 +277,9 @@ impl SubscriberInner {
 
 impl Drop for SubscriberInner {
     fn drop(&mut self) {
-        // A stream that may still write into the segment keeps the slot until the process ends.
+        // Until it is detached, the slot is handed back (`Member`). A stream that may still write keeps it until the process ends.
         if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
             self.node.detach(&self.attachment);
-        } else {
-            self.node.keep(&self.attachment, ());
         }
     }
 }

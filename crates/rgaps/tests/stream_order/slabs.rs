@@ -1,11 +1,29 @@
 //! A manager's successor neither frees what streams still use nor gives readers other memory than the writer's.
 
-use rgaps::Node;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+
 use rgaps::types::Bytes;
-use rustix::process::{Signal, kill_process};
+use rgaps::{Exhaustion, Node, PublishError, Readiness};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::{Bench, LONG, MIB, TOPIC, on_standin, until};
-use crate::the_manager;
+use crate::{log, the_manager};
+
+/// How a node comes to hand its slots back.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    ManagerDies,
+    /// The node connects to the same manager again.
+    LockFileRemoved,
+}
+
+/// What becomes of the streams that a dropped publisher or subscriber waits for.
+#[derive(Clone, Copy, PartialEq)]
+enum Streams {
+    Stuck,
+    End,
+}
 
 fn publishers_and_subscribers(bench: &Bench) -> Option<(u32, u32)> {
     let topics = bench.node.topics().ok()?;
@@ -13,6 +31,139 @@ fn publishers_and_subscribers(bench: &Bench) -> Option<(u32, u32)> {
         .iter()
         .find(|topic| topic.key.name() == format!("/{TOPIC}"))
         .map(|topic| (topic.publishers, topic.subscribers))
+}
+
+/// Makes the bench's node hand its slots back, and waits until it has.
+fn hands_back(bench: &Bench, manager: Pid, why: Why) {
+    match why {
+        Why::ManagerDies => {
+            kill_process(manager, Signal::KILL).unwrap();
+            until(|| log(bench).matches("rgapsd serves").count() == 2);
+        }
+        Why::LockFileRemoved => {
+            let files = || -> Vec<PathBuf> {
+                let files = std::fs::read_dir(bench.dir.path()).unwrap().flatten().map(|file| file.path());
+                files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("client-")).collect()
+            };
+            files().iter().for_each(|file| std::fs::remove_file(file).unwrap());
+            until(|| !files().is_empty());
+        }
+    }
+    // Answered once everything is handed back; then the manager has released what it releases.
+    until(|| bench.node.topics().is_ok());
+    bench.node.topics().unwrap();
+}
+
+/// A subscriber is dropped while a stream still reads a block that it released.
+fn a_subscriber_is_dropped(why: Why, streams: Streams) {
+    if !on_standin(&[]) {
+        return;
+    }
+    // The pool has room for one message.
+    let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
+    let manager = the_manager(&bench);
+    let source = bench.source(2 * MIB);
+    let reads = bench.node.subscriber::<Bytes>(TOPIC).unwrap();
+    bench.push(&source);
+    drop(bench.subscriber.take_on(&bench.stream).unwrap().unwrap());
+    let reader = bench.node.stream().unwrap();
+    let sample = reads.take_on(&reader).unwrap().unwrap();
+    bench.stream.synchronize(LONG).unwrap();
+    bench.gpu.hold();
+    sample.release_on(&reader).unwrap();
+    let again = || bench.publisher.push_on(&Bytes::new(2 * MIB), &source.part, &bench.stream);
+    let is_refused = || matches!(again(), Err(PublishError::NoSpace { .. }));
+    let (begins, has_begun) = channel();
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(move || {
+            begins.send(()).unwrap();
+            drop(reads);
+        });
+        has_begun.recv().unwrap();
+        hands_back(&bench, manager, why);
+        assert!(is_refused(), "a stream still reads the block, and its publisher uses it again\n{}", log(&bench));
+        // After its time-out it is not detached any more.
+        let is_in_time = streams == Streams::End && !dropping.is_finished();
+        if streams == Streams::Stuck {
+            dropping.join().unwrap();
+            assert!(is_refused(), "the slot is not kept\n{}", log(&bench));
+        }
+        bench.gpu.go();
+        if is_in_time {
+            until(|| publishers_and_subscribers(&bench) == Some((1, 1)));
+        }
+    });
+}
+
+#[test]
+fn a_subscriber_that_is_dropped_while_its_manager_dies_keeps_its_block() {
+    a_subscriber_is_dropped(Why::ManagerDies, Streams::Stuck);
+}
+
+#[test]
+fn a_subscriber_that_is_dropped_while_it_hands_back_keeps_its_block() {
+    a_subscriber_is_dropped(Why::LockFileRemoved, Streams::End);
+}
+
+/// A publisher is dropped while a stream still writes a message of it. `fails`: this export of memory, counted from then, fails.
+fn a_publisher_is_dropped(why: Why, streams: Streams, fails: Option<u64>) {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let source = bench.source(MIB);
+    let fills = bench.node.publisher::<Bytes>(TOPIC).unwrap();
+    bench.gpu.hold();
+    fills.push_on(&Bytes::new(MIB), &source.part, &bench.stream).unwrap();
+    let reader = bench.node.stream().unwrap();
+    let sample = bench.subscriber.take_on(&reader).unwrap().unwrap();
+    if let Some(fails) = fails {
+        bench.gpu.fail("cuMemExportToShareableHandle", fails, 999);
+    }
+    let (begins, has_begun) = channel();
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(move || {
+            begins.send(()).unwrap();
+            drop(fills);
+        });
+        has_begun.recv().unwrap();
+        hands_back(&bench, manager, why);
+        assert_eq!(sample.status(), Readiness::Pending, "while it is dropped\n{}", log(&bench));
+        // After its time-out it is not detached any more.
+        let is_in_time = streams == Streams::End && !dropping.is_finished();
+        if streams == Streams::Stuck {
+            dropping.join().unwrap();
+            assert_eq!(sample.status(), Readiness::Pending, "the slot is not kept\n{}", log(&bench));
+        }
+        bench.gpu.go();
+        bench.stream.synchronize(LONG).unwrap();
+        assert_eq!(sample.status(), Readiness::Ready);
+        assert!(sample.to_host().unwrap() == source.content);
+        drop(sample);
+        if is_in_time {
+            until(|| publishers_and_subscribers(&bench) == Some((1, 1)));
+        }
+    });
+    // Its fellow was handed back as ever.
+    bench.push(&source);
+    assert!(bench.subscriber.wait(LONG).unwrap().unwrap().to_host().unwrap() == source.content);
+}
+
+#[test]
+fn a_publisher_that_is_dropped_while_its_manager_dies_poisons_no_message() {
+    a_publisher_is_dropped(Why::ManagerDies, Streams::End, None);
+}
+
+#[test]
+fn a_publisher_that_is_dropped_while_it_hands_back_poisons_no_message() {
+    a_publisher_is_dropped(Why::LockFileRemoved, Streams::Stuck, None);
+}
+
+#[test]
+fn a_slot_handed_back_without_its_pool_is_free_once_its_publisher_is_dropped() {
+    // The second pool is that of the publisher that is being dropped.
+    a_publisher_is_dropped(Why::ManagerDies, Streams::End, Some(2));
 }
 
 #[test]
