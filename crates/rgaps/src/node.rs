@@ -498,10 +498,10 @@ impl Drop for NodeInner {
             // The thread exists in the parent only; joining it here would block forever.
             return std::mem::forget(thread);
         }
-        self.session.stop();
+        let ends = self.session.stop();
         // The node's thread cannot join itself, and the finder cannot join a thread that waits for the finder.
         let is_own = self.session.is_runner() || self.session.is_finder();
-        if let Some(thread) = thread.filter(|_| !is_own) {
+        if let Some(thread) = thread.filter(|_| ends && !is_own) {
             let _ = thread.join();
         }
     }

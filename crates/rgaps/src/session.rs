@@ -102,6 +102,8 @@ pub(crate) struct Session {
     files: Mutex<SubscriberFiles>,
     sleepers: Sleepers,
     stopping: AtomicBool,
+    /// Whether the node is gone, and only slots are left that stuck streams keep.
+    only_keeps: AtomicBool,
     kick: EventFd,
     /// Who made it: a forked child must not end its parent's connection.
     fork: ForkGuard,
@@ -153,6 +155,7 @@ impl Session {
             files: Mutex::default(),
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
+            only_keeps: AtomicBool::new(false),
             kick: EventFd::new()?,
             fork: ForkGuard::new()?,
             runner: OnceLock::new(),
@@ -303,12 +306,17 @@ impl Session {
         }
     }
 
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+    /// The node is gone. Ends its thread, and returns true. If streams are stuck that may still write to its slots, returns false: the thread goes on
+    /// until the process ends, and hands these slots to each next manager, but starts none.
+    pub(crate) fn stop(&self) -> bool {
+        let keeps_slots = lock(&self.members).all.iter().any(|member| !member.attachment.is_cut_off());
+        let over = if keeps_slots { &self.only_keeps } else { &self.stopping };
+        over.store(true, Ordering::Release);
         let _ = self.kick.signal();
+        !keeps_slots
     }
 
-    /// The node's thread: reads the socket, wakes tasks and reconnects. Returns after `stop`.
+    /// The node's thread: reads the socket, wakes tasks and reconnects. Returns after `stop`, unless it keeps slots.
     pub(crate) fn run(&self) {
         let _ = self.runner.set(std::thread::current().id());
         let (mut asked, mut turn) = (Instant::now(), 0_usize);
@@ -529,7 +537,8 @@ impl Session {
     fn find_successor(&self) {
         let (mut pauses, mut has_warned) = (Pauses::default(), false);
         while !self.stopping.load(Ordering::Acquire) {
-            let autostart = pauses.autostart(self.autostart, Instant::now());
+            let autostart = if self.only_keeps.load(Ordering::Acquire) { Autostart::Never } else { self.autostart };
+            let autostart = pauses.autostart(autostart, Instant::now());
             let mut locks = lock(&self.locks);
             let welcomed = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
             drop(locks);
@@ -581,7 +590,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A stream may still write to a kept slot. Keeping the locks makes managers wait for the end of the process, not of the node.
+        // The node's thread has panicked. Keeping the locks makes managers wait for the end of the process, since a stream may still write to a slot.
         let locks = std::mem::take(&mut *lock(&self.locks));
         if !lock(&self.members).all.is_empty() {
             return std::mem::forget(locks);

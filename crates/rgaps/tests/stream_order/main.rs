@@ -559,13 +559,15 @@ fn role_of_the_producer() {
     let _watchdog = Watchdog::new(LONG);
     let gpu = Control::load();
     let node = Node::new("producer").unwrap();
-    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let how = how.to_str().unwrap();
+    let drops_node = how.contains("node");
+    let publisher = node.publisher::<Bytes>(if drops_node { "alone" } else { TOPIC }).unwrap();
     let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
     gpu.hold();
     publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
-    let how = how.to_str().unwrap();
     // The stream is held, so the slot is kept.
     let _publisher = (!how.contains("drops")).then_some(publisher);
+    let node = (!drops_node).then_some(node);
     let is_late = how.contains("later");
     if how.contains("forks") && !is_late {
         fork_that_keeps_the_gpu();
@@ -574,7 +576,7 @@ fn role_of_the_producer() {
     for (number, line) in std::io::stdin().lines().enumerate() {
         line.unwrap();
         // It has no slot afterwards but the kept one.
-        drop(node.publisher::<Bytes>(&format!("back{number}")).unwrap());
+        drop(node.as_ref().unwrap().publisher::<Bytes>(&format!("back{number}")).unwrap());
         if is_late {
             fork_that_keeps_the_gpu();
         }

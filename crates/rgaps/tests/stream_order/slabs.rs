@@ -8,7 +8,7 @@ use rgaps::{Exhaustion, Node, PublishError, Readiness};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::{Bench, LONG, MIB, TOPIC, on_standin, until};
-use crate::{log, the_manager};
+use crate::{a_producer, log, the_manager};
 
 /// How a node comes to hand its slots back.
 #[derive(Clone, Copy, PartialEq)]
@@ -189,4 +189,25 @@ fn a_slab_that_its_publisher_never_got_is_mapped_anew_after_a_take_over() {
     bench.push(&large);
     bench.stream.synchronize(LONG).unwrap();
     assert!(reads.take().unwrap().unwrap().to_host().unwrap() == large.content, "it reads memory that nobody wrote");
+}
+
+#[test]
+fn a_topic_whose_kept_slot_outlives_its_node_is_open_after_a_take_over() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let manager = the_manager(&bench);
+    let mut producer = a_producer(&bench, "drops also its node");
+    kill_process(manager, Signal::KILL).unwrap();
+    // Only the producer has the topic's segment.
+    until(|| bench.node.topics().is_ok());
+    let _publisher = bench.node.publisher::<Bytes>("alone").unwrap();
+    let publishers = || {
+        let topics = bench.node.topics().unwrap();
+        topics.iter().find(|topic| topic.key.name() == "/alone").map(|topic| topic.publishers)
+    };
+    assert_eq!(publishers(), Some(2), "its stream may still write");
+    producer.kill().unwrap();
+    until(|| publishers() == Some(1));
 }
