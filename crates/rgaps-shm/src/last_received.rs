@@ -13,9 +13,11 @@ use std::sync::atomic::{Ordering, fence};
 use crate::held::read_info;
 use crate::history::MessageRef;
 use crate::info::MessageInfo;
+use crate::layout::SlotState;
 use crate::past::find_in_queue;
 use crate::queue::{MessageIndex, Position};
 use crate::segment::Segment;
+use crate::slot::PublisherSlot;
 
 /// The last message that arrived from a publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,20 @@ pub fn last_received_within(
         }
     }
     found
+}
+
+/// The last message of a publisher of this host whose slot is still occupied, with the publisher's identity. `None` if it has published nothing.
+pub fn last_published(segment: &Segment, slot: PublisherSlot) -> Option<(u64, LastReceived)> {
+    let words = segment.publisher(slot.index)?;
+    if words.state.load(Ordering::Acquire) != SlotState::Active.word(slot.generation)
+        || words.remote.load(Ordering::Relaxed) != 0
+    {
+        return None;
+    }
+    let publisher = words.publisher.load(Ordering::Relaxed);
+    let own = segment.used_entries(slot.index).filter_map(|index| described(segment, index));
+    let last = own.filter(|info| info.publisher == publisher).max_by_key(|info| info.sequence)?;
+    Some((publisher, LastReceived { sequence: last.sequence, position: Position(last.position) }))
 }
 
 /// The description of the last message of an entry that was put into the queue.

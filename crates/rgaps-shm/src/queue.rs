@@ -47,7 +47,7 @@ const ATTEMPTS_MAX: u32 = 1 << 20;
 pub struct MessageIndex(pub u16);
 
 /// A message's number in the order of its topic; counts from 0 and never wraps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position(pub u64);
 
 impl Position {

@@ -200,6 +200,11 @@ impl ReaderPort {
         self.joined
     }
 
+    /// Every message before this position was taken, or is lost for this reader.
+    pub fn passed(&self) -> Position {
+        self.cursor.max(self.oldest_in_depth())
+    }
+
     /// Keep-last depth; 0 is keep-all.
     pub fn depth(&self) -> u64 {
         self.record().depth.load(Ordering::Relaxed)
