@@ -462,7 +462,7 @@ mod tests {
     use crate::local::Role;
     use crate::names::{TopicId, TopicKey};
     use crate::qos::{PublisherQos, SubscriberQos};
-    use crate::wire::{Integrity, WIRE_VERSION};
+    use crate::wire::{Integrity, Missed, WIRE_VERSION};
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 
@@ -575,6 +575,7 @@ mod tests {
             rdma: Vec::new(),
             no_rdma: "no device".to_owned(),
             published: vec![(5, 7)],
+            missed: Missed { sender: 1, total: 3, told: 2 },
         }
     }
 

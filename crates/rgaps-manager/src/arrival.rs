@@ -107,7 +107,10 @@ pub(crate) struct ArrivalSetup {
 /// A message of which a part has arrived.
 struct Partial {
     origin: Origin,
-    loan: LoanedMessage,
+    /// `None`: there was no room for it.
+    loan: Option<LoanedMessage>,
+    /// The sender's count of messages that it missed.
+    missed: u64,
     info: MessageInfo,
     meta: [u8; ENVELOPE_BYTES_MAX],
     meta_bytes: usize,
@@ -297,7 +300,7 @@ impl Arrival {
             self.partial.clear();
         }
         for (_, partial) in self.partial.drain() {
-            self.state.port.give_back(partial.loan);
+            partial.loan.into_iter().for_each(|loan| self.state.port.give_back(loan));
         }
     }
 
@@ -381,8 +384,10 @@ impl Arrival {
         arrival: &rgaps_link::Arrival,
         envelope: RingSpan,
     ) -> Result<(), String> {
+        // Sequences start at 1.
+        let is_note = origin.sequence == 0;
         let verdict = self.state.received.judge(origin);
-        if verdict == Verdict::Duplicate {
+        if verdict == Verdict::Duplicate && !is_note {
             self.duplicates += 1;
             return Ok(());
         }
@@ -402,16 +407,19 @@ impl Arrival {
         if info.source_host != self.setup.host.0 {
             return Err("it sends a message of another host's publisher".to_owned());
         }
+        if is_note {
+            self.count_missed(opened.unsent.missed);
+            return Ok(());
+        }
+        self.state.received.meet(origin, opened.unsent.previous);
+        let missed = opened.unsent.missed;
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
-        match self.loan(total).and_then(|loan| self.with_memory(loan, total)) {
-            Some(loan) => {
-                let partial = Partial { origin, loan, info, meta: bytes, meta_bytes, history_depth };
-                self.partial.insert(message, partial);
-            }
-            None => self.dropped += 1,
-        }
+        let loan = self.loan(total).and_then(|loan| self.with_memory(loan, total));
+        self.dropped += u64::from(loan.is_none());
+        let partial = Partial { origin, loan, missed, info, meta: bytes, meta_bytes, history_depth };
+        self.partial.insert(message, partial);
         Ok(())
     }
 
@@ -422,6 +430,7 @@ impl Arrival {
             self.settle()?;
         }
         let Some(partial) = self.partial.get(&message) else { return Ok(false) };
+        let Some(loan) = &partial.loan else { return Ok(false) };
         let lane = Lane {
             backend: self.setup.backend.as_ref(),
             stream: &self.stream,
@@ -429,7 +438,7 @@ impl Arrival {
             buffer: &self.setup.buffer,
         };
         self.unlooked += span.bytes;
-        let target = Target { pool_offset: partial.loan.offset(), bytes: partial.info.bytes };
+        let target = Target { pool_offset: loan.offset(), bytes: partial.info.bytes };
         let arrived = Arrived { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
         self.copied_at = if self.copies.under_way() == 0 { Instant::now() } else { self.copied_at };
         let started = self.copies.start(&lane, target, arrived, ());
@@ -439,12 +448,20 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { origin, loan, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { origin, loan, missed, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
         // Count the loss before subscribers can take the message: a subscriber that sees the gap finds it counted.
+        self.count_missed(missed);
+        let Some(loan) = loan else {
+            if let Verdict::New { lost, since } = self.state.received.judge(origin) {
+                self.setup.slot_table.count_lost(lost + 1, since);
+                self.state.received.give_up(origin);
+            }
+            return Ok(());
+        };
         let published = match self.state.received.judge(origin) {
             Verdict::New { lost, since } => {
                 self.setup.slot_table.count_lost(lost, since);
@@ -468,6 +485,14 @@ impl Arrival {
         Ok(())
     }
 
+    /// Counts the messages of publishers that have left which the sender has missed.
+    fn count_missed(&mut self, total: u64) {
+        let (lost, since) = self.state.received.missed(total);
+        if lost > 0 {
+            self.setup.slot_table.count_lost(lost, since);
+        }
+    }
+
     /// Reports at most one step per connection.
     fn report_step(&mut self, origin: Origin, from: u64) {
         if std::mem::replace(&mut self.has_stepped, true) {
@@ -484,8 +509,8 @@ impl Arrival {
     }
 
     fn give_back(&mut self, message: MessageId) {
-        if let Some(partial) = self.partial.remove(&message) {
-            self.state.port.give_back(partial.loan);
+        if let Some(loan) = self.partial.remove(&message).and_then(|partial| partial.loan) {
+            self.state.port.give_back(loan);
             self.dropped += 1;
         }
     }

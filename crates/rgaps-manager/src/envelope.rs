@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
-//! 56 host epoch u64   64 history depth u32   68 metadata bytes u32   72 metadata
+//! 56 host epoch u64   64 history depth u32   68 metadata bytes u32
+//! 72 previous u64    80 missed u64   88 metadata
 //! ```
 //!
 //! Trusts      nothing: it comes from another host.
@@ -11,17 +12,26 @@ use rgaps_shm::info::{MessageInfo, Stamps, decode_path, encode_path};
 use rgaps_shm::layout::META_BYTES_MAX;
 
 /// Bytes before the metadata.
-pub const HEAD_BYTES: usize = 72;
+pub const HEAD_BYTES: usize = 88;
 /// Bytes of an envelope, at most.
 pub const ENVELOPE_BYTES_MAX: usize = HEAD_BYTES + META_BYTES_MAX;
 /// Version of the layout above.
-pub const ENVELOPE_VERSION: u32 = 2;
+pub const ENVELOPE_VERSION: u32 = 3;
 
 /// An envelope that is ready to be sent, stored inline so that a message costs no allocation.
 #[derive(Clone, Debug)]
 pub struct Envelope {
     bytes: [u8; ENVELOPE_BYTES_MAX],
     used: usize,
+}
+
+/// What a message says about messages that were not sent (`unsent.rs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsent {
+    /// The sequence of the publisher's message before this one that was sent, or up to which none is owed.
+    pub previous: u64,
+    /// How many messages of publishers that have left were not sent, since the sender started.
+    pub missed: u64,
 }
 
 /// A received envelope.
@@ -31,6 +41,8 @@ pub struct Opened<'a> {
     pub info: MessageInfo,
     /// How many of its publisher's last messages late joiners get.
     pub history_depth: u32,
+    /// What was not sent.
+    pub unsent: Unsent,
     /// Typed metadata.
     pub meta: &'a [u8],
 }
@@ -48,7 +60,7 @@ pub enum EnvelopeError {
 
 impl Envelope {
     /// Seals a description. Metadata is never longer than `META_BYTES_MAX`, since a segment holds no more.
-    pub fn seal(info: &MessageInfo, history_depth: u32, meta: &[u8]) -> Self {
+    pub fn seal(info: &MessageInfo, history_depth: u32, unsent: Unsent, meta: &[u8]) -> Self {
         let mut envelope = Self { bytes: [0; ENVELOPE_BYTES_MAX], used: HEAD_BYTES };
         let meta = &meta[..meta.len().min(META_BYTES_MAX)];
         envelope.put(0, &ENVELOPE_VERSION.to_le_bytes());
@@ -61,9 +73,16 @@ impl Envelope {
         envelope.put(56, &info.host_epoch.to_le_bytes());
         envelope.put(64, &history_depth.to_le_bytes());
         envelope.put(68, &(meta.len() as u32).to_le_bytes());
+        envelope.put(72, &unsent.previous.to_le_bytes());
+        envelope.put(80, &unsent.missed.to_le_bytes());
         envelope.put(HEAD_BYTES, meta);
         envelope.used = HEAD_BYTES + meta.len();
         envelope
+    }
+
+    /// Says that no message before this one is owed.
+    pub fn set_previous(&mut self, previous: u64) {
+        self.put(72, &previous.to_le_bytes());
     }
 
     /// The bytes to send.
@@ -96,13 +115,14 @@ pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
     let host_epoch = u64_at(56);
     let mut info = MessageInfo { kind: u32_at(4), source_host, host_epoch, stamps, ..MessageInfo::default() };
     decode_path(u64_at(8), &mut info);
-    Ok(Opened { info, history_depth: u32_at(64), meta })
+    let unsent = Unsent { previous: u64_at(72), missed: u64_at(80) };
+    Ok(Opened { info, history_depth: u32_at(64), unsent, meta })
 }
 
 /// Fuzz entry: opening, sealing and opening again gives the same description.
 pub fn fuzz_envelope(data: &[u8]) {
     if let Ok(opened) = open(data) {
-        let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.meta);
+        let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.unsent, opened.meta);
         assert_eq!(open(sealed.bytes()), Ok(opened));
     }
 }
@@ -118,13 +138,17 @@ mod tests {
 
     #[test]
     fn opening_a_sealed_envelope_gives_the_same_description() {
-        let sealed = Envelope::seal(&info(), 5, b"metadata");
-        assert_eq!(open(sealed.bytes()), Ok(Opened { info: info(), history_depth: 5, meta: b"metadata" }));
+        let unsent = Unsent { previous: 6, missed: 9 };
+        let mut sealed = Envelope::seal(&info(), 5, unsent, b"metadata");
+        let opened = Opened { info: info(), history_depth: 5, unsent, meta: b"metadata" };
+        assert_eq!(open(sealed.bytes()), Ok(opened));
+        sealed.set_previous(8);
+        assert_eq!(open(sealed.bytes()), Ok(Opened { unsent: Unsent { previous: 8, ..unsent }, ..opened }));
     }
 
     #[test]
     fn every_truncated_envelope_and_every_wrong_length_is_refused() {
-        let sealed = Envelope::seal(&info(), 5, b"metadata");
+        let sealed = Envelope::seal(&info(), 5, Unsent::default(), b"metadata");
         for cut in 0..sealed.bytes().len() {
             assert!(open(&sealed.bytes()[..cut]).is_err(), "cut at {cut}");
         }

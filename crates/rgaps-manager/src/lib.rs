@@ -45,6 +45,7 @@ mod staging;
 mod subscribe;
 mod successor;
 mod topics;
+mod unsent;
 mod verbs;
 
 pub use addresses::fuzz_addresses;

@@ -47,6 +47,8 @@ struct Outgoing {
     pool: Arc<dyn PoolMemory>,
     envelope: Envelope,
     head: MessageHead,
+    /// The count that its envelope has.
+    missed: u64,
     /// Bytes posted; `None` before the first record.
     sent: Option<u64>,
 }
@@ -63,11 +65,15 @@ pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
     next_id: u64,
     stager: Option<Stager>,
+    /// The largest count of missed messages that the other host has acknowledged.
+    told: u64,
+    /// The note that is sent and not acknowledged, and its count.
+    note: Option<(MessageId, u64)>,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None }
+        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None, told: 0, note: None }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -89,12 +95,12 @@ impl Outbox {
     }
 
     /// Adds a message. Its bytes are in `pool`; the caller has checked that.
-    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope) {
+    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope, missed: u64) {
         let info = held.info();
         let origin = Origin { publisher: info.publisher, sequence: info.sequence };
         let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
         self.next_id += 1;
-        self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
+        self.queue.push_back(Outgoing { held, pool, envelope, head, missed, sent: None });
     }
 
     /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning.
@@ -103,13 +109,16 @@ impl Outbox {
         has: &HashMap<u64, u64>,
         staged: Option<(&Arc<dyn Backend>, u32)>,
     ) -> Result<(), DeviceError> {
-        self.queue.retain(|outgoing| {
-            has.get(&outgoing.head.origin.publisher).is_none_or(|s| outgoing.head.origin.sequence > *s)
+        self.release(|outgoing| {
+            has.get(&outgoing.head.origin.publisher).is_some_and(|s| outgoing.head.origin.sequence <= *s)
         });
         // Messages that were taken from history again are older than the rest.
         self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
         for outgoing in &mut self.queue {
             outgoing.sent = None;
+            if has.is_empty() {
+                outgoing.envelope.set_previous(outgoing.head.origin.sequence.saturating_sub(1));
+            }
             outgoing.head.id = MessageId(self.next_id);
             self.next_id += 1;
         }
@@ -121,6 +130,7 @@ impl Outbox {
 
     /// Ends a connection.
     pub(crate) fn disconnected(&mut self) {
+        self.note = None;
         if let Some(mut stager) = self.stager.take()
             && let Err(error) = stager.abandon(ABANDON_TIMEOUT)
         {
@@ -133,14 +143,48 @@ impl Outbox {
     pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
-            self.queue.retain(|outgoing| outgoing.head.id > id || !outgoing.is_sent());
+            self.release(|outgoing| outgoing.head.id <= id && outgoing.is_sent());
+            if let Some((_, missed)) = self.note.take_if(|(note, _)| *note <= id) {
+                self.told = missed.max(self.told);
+            }
         }
         self.queue.len() != before
     }
 
     /// Releases posted messages, for a link without acknowledgements.
     pub(crate) fn release_sent(&mut self) {
-        self.queue.retain(|outgoing| !outgoing.is_sent());
+        self.release(Outgoing::is_sent);
+    }
+
+    /// Releases messages that the other host has, or never gets.
+    fn release(&mut self, is_over: impl Fn(&Outgoing) -> bool) {
+        let Self { queue, told, .. } = self;
+        queue.retain(|outgoing| {
+            let is_over = is_over(outgoing);
+            *told = if is_over { outgoing.missed.max(*told) } else { *told };
+            !is_over
+        });
+    }
+
+    /// As much of the count of missed messages as the other host has acknowledged.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Whether the other host has to be told a count of missed messages that no message in the outbox has.
+    pub(crate) fn should_tell(&self, missed: u64) -> bool {
+        self.queue.is_empty() && missed > self.told && self.note.is_none()
+    }
+
+    /// Posts a note: a message without bytes, publisher and sequence, of which the other host reads only the envelope.
+    pub(crate) fn tell(&mut self, link: &mut dyn LinkSender, note: &Envelope, missed: u64) -> Result<bool, LinkError> {
+        let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: 0 };
+        let posted = link.post(&[head.first(note.bytes(), &[])])? > 0;
+        if posted {
+            self.next_id += 1;
+            self.note = Some((head.id, missed));
+        }
+        Ok(posted)
     }
 
     /// Posts, as one batch, records that are ready and for which the ring has room. Returns the numbers of records and of completed messages.
@@ -264,6 +308,7 @@ mod tests {
 
     use super::*;
     use crate::device_memory::DeviceMemoryManager;
+    use crate::envelope::Unsent;
     use crate::topics::Topic;
 
     #[global_allocator]
@@ -318,7 +363,7 @@ mod tests {
 
     #[test]
     fn staged_chunks_begin_on_pages_and_leave_room_for_the_envelope() {
-        for (record, bytes) in [((1 << 20) - 64, 1_044_480), (8 << 10, 4096), (5000, 3904), (100, 1)] {
+        for (record, bytes) in [((1 << 20) - 64, 1_044_480), (8 << 10, 4096), (5000, 3888), (100, 1)] {
             assert_eq!(staged_bytes(record), bytes);
         }
     }
@@ -349,8 +394,8 @@ mod tests {
                 port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
                 let before = taken_by_this_thread();
                 let held = reader.take().unwrap().unwrap();
-                let envelope = Envelope::seal(held.info(), 0, b"meta");
-                outbox.push(held, pool.clone(), envelope);
+                let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
+                outbox.push(held, pool.clone(), envelope, 0);
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
                     outbox.post(&mut link, reusable).unwrap();

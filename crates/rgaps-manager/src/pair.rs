@@ -41,6 +41,8 @@ use crate::verbs::Verbs;
 
 #[cfg(test)]
 mod lies;
+#[cfg(test)]
+mod unsent;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);

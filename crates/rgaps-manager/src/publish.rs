@@ -11,6 +11,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{Budget, Config, Durability, HostId, OverBudget, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_os::EventFd;
+use rgaps_shm::last_received::LastReceived;
 use rgaps_shm::{ReaderPort, SubscriberFiles, SubscriberSlot, SubscriberSpec};
 
 use crate::budgets::Budgets;
@@ -39,6 +40,9 @@ pub(crate) struct SenderControl {
     kept_depth: AtomicU32,
     /// What is published, and the largest message, for the next hand-shake.
     endpoint: Mutex<(Endpoint, u64)>,
+    /// Publishers that have left meanwhile, with their last messages, and whether there is one.
+    left: Mutex<Vec<(u64, LastReceived)>>,
+    has_left: AtomicBool,
 }
 
 impl SenderControl {
@@ -67,6 +71,20 @@ impl SenderControl {
 
     pub(crate) fn kept_depth(&self) -> u32 {
         self.kept_depth.load(Ordering::Acquire)
+    }
+
+    /// Notes that a publisher has left, and its last message.
+    pub(crate) fn note_left(&self, publisher: u64, last: LastReceived) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push((publisher, last));
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    /// The publishers that have left since the last call. Takes a lock only if there is one.
+    pub(crate) fn take_left(&self) -> Vec<(u64, LastReceived)> {
+        match self.has_left.swap(false, Ordering::AcqRel) {
+            true => std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner)),
+            false => Vec::new(),
+        }
     }
 
     /// Counts sent messages.
@@ -293,6 +311,8 @@ impl PublishManager {
             event: Arc::new(EventFd::new()?),
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
+            left: Mutex::default(),
+            has_left: AtomicBool::new(false),
         });
         topic.slot_table.mark_descriptor(slot, true);
         let setup = SenderSetup {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::{Reach, Seen};
-use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Integrity, Missed, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey, text};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
@@ -27,14 +27,15 @@ use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::last_received::last_received;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::{Held, ReaderPort, SlotTable, SubscriberSlot, crash};
+use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::outbox::{Outbox, PostError};
 use crate::publish::SenderControl;
+use crate::unsent::SentCount;
 use crate::verbs::{self, Verbs};
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -77,6 +78,9 @@ pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
     outbox: Outbox,
+    count: SentCount,
+    /// Identifies this sender to the other host, which keeps its count.
+    identity: u64,
     demoted: bool,
     over: Over,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -128,7 +132,11 @@ impl Ask for RingAsker {
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
         let over = Over { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
-        Self { setup, reader, outbox: Outbox::new(), demoted: false, over, fruitless: 0 }
+        let (outbox, identity) = (Outbox::new(), clock::realtime_ns());
+        let mut sender =
+            Self { setup, reader, outbox, count: SentCount::default(), identity, demoted: false, over, fruitless: 0 };
+        sender.count_anew();
+        sender
     }
 
     /// Connects, sends, and connects again, until told to stop.
@@ -138,6 +146,7 @@ impl Sender {
         let mut retry = RETRY_MIN;
         let mut since = Instant::now();
         while !self.setup.control.should_stop() {
+            self.settle();
             match self.connect() {
                 Ok(mut link) => {
                     self.restore_keep_all();
@@ -196,6 +205,7 @@ impl Sender {
             rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
             no_rdma,
             published: self.published(),
+            missed: Missed { sender: self.identity, total: self.count.missed(), told: self.outbox.told() },
         };
         let (mut offer, seen) =
             self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
@@ -212,6 +222,9 @@ impl Sender {
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
+        if has.is_empty() {
+            self.count_anew();
+        }
         self.take_history_again(&has);
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
@@ -269,7 +282,28 @@ impl Sender {
             info.source_host == own_host && has.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
         for held in again {
+            let MessageInfo { publisher, sequence, .. } = *held.info();
+            // What was published before it is not owed.
+            self.count.note_sent(publisher, sequence.saturating_sub(1));
             let _ = self.pack(held);
+        }
+    }
+
+    /// Owes the other host only what is published from now on: it remembers nothing of this host.
+    fn count_anew(&mut self) {
+        let segment = self.setup.slot_table.segment();
+        let from = segment.queue().end();
+        self.count.begin(from, last_received(segment, self.setup.own_host.0));
+    }
+
+    /// Counts what was not sent of publishers that have left.
+    fn settle(&mut self) {
+        for (publisher, last) in self.setup.control.take_left() {
+            self.count.note_left(publisher, last);
+        }
+        // A message that was set aside is behind the cursor and not taken yet.
+        if !self.reader.awaits_bytes() {
+            self.count.settle(self.reader.passed());
         }
     }
 
@@ -369,6 +403,13 @@ impl Sender {
             self.fruitless = 0;
         }
         let took = self.take();
+        self.settle();
+        let missed = self.count.missed();
+        if self.outbox.should_tell(missed) {
+            let info = MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() };
+            let note = Envelope::seal(&info, 0, Unsent { previous: 0, missed }, &[]);
+            self.outbox.tell(link, &note, missed)?;
+        }
         let (records, messages) = self.outbox.post(link, reusable)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
@@ -409,9 +450,13 @@ impl Sender {
         info.route = self.over.route;
         info.why_not = self.over.why_not;
         info.copies.staged = u8::from(self.outbox.is_staged());
-        let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), &meta[..meta_bytes]);
+        let previous = self.count.previous(info.publisher, info.sequence);
+        self.count.note_sent(info.publisher, info.sequence);
+        self.settle();
+        let unsent = Unsent { previous, missed: self.count.missed() };
+        let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
-        self.outbox.push(held, pool, envelope);
+        self.outbox.push(held, pool, envelope, unsent.missed);
         Some(())
     }
 

@@ -11,6 +11,7 @@ use rgaps_control::{
     EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
+use rgaps_shm::last_received::last_published;
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
@@ -208,7 +209,12 @@ impl Topic {
     /// Drains a publisher that left or died, or an arrival that ended for good. Signals the event descriptors of all subscribers, since it may have
     /// published without knowing them.
     pub(crate) fn drain(&self, slot: PublisherSlot) {
+        // Read before the entries that say so are given back.
+        let last = last_published(&self.segment, slot);
         self.slot_table.drain_publisher(slot);
+        if let Some((publisher, last)) = last {
+            self.outbound.values().for_each(|outbound| outbound.control.note_left(publisher, last));
+        }
         let local = self.subscribers.values().filter_map(|subscriber| subscriber.event.as_ref());
         local.chain(self.outbound.values().map(|outbound| outbound.control.event())).for_each(|event| {
             let _ = event.signal();

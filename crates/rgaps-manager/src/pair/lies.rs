@@ -7,7 +7,7 @@ use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{LinkSender, MessageId, Origin, RingGeometry, RingOptions, Watermark};
 
 use super::*;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Unsent};
 
 const OTHER: HostId = HostId([3; 16]);
 /// The bytes that the impostor sends.
@@ -43,7 +43,8 @@ impl Impostor {
     /// Sends a complete message with `source` as its source host.
     fn send(&mut self, source: HostId, sequence: u64) {
         let info = MessageInfo { source_host: source.0, bytes: FORGED.len() as u64, ..MessageInfo::default() };
-        let envelope = Envelope::seal(&info, 0, b"meta");
+        let unsent = Unsent { previous: sequence - 1, missed: 0 };
+        let envelope = Envelope::seal(&info, 0, unsent, b"meta");
         let origin = Origin { publisher: PUBLISHER, sequence };
         let head = MessageHead { id: MessageId(self.next), origin, total: FORGED.len() as u64 };
         self.next += 1;
@@ -53,7 +54,7 @@ impl Impostor {
     /// Begins a message of `total` bytes and sends `sent` of them, while the link lasts.
     pub(super) fn begin(&mut self, source: HostId, total: u64, sent: u64) {
         let info = MessageInfo { source_host: source.0, bytes: total, ..MessageInfo::default() };
-        let envelope = Envelope::seal(&info, 0, b"meta");
+        let envelope = Envelope::seal(&info, 0, Unsent::default(), b"meta");
         let origin = Origin { publisher: PUBLISHER, sequence: self.next };
         let head = MessageHead { id: MessageId(self.next), origin, total };
         self.next += 1;
@@ -90,6 +91,7 @@ pub(super) fn request(pair: &Pair, host: HostId) -> RingRequest {
         rdma: Vec::new(),
         no_rdma: String::new(),
         published: Vec::new(),
+        missed: rgaps_control::wire::Missed::default(),
     }
 }
 
