@@ -132,7 +132,8 @@ impl ReaderPort {
         })
     }
 
-    /// Takes the next message whose bytes are there. A message whose bytes are not there delays only later messages of its publisher.
+    /// Takes the next message whose bytes are there. A message whose bytes are not there delays later messages of its publisher, and no others until
+    /// the reader has set aside `SET_ASIDE_MAX` messages, or half of that publisher's entries: then it looks no further before one of them is ready.
     pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.drop_outdated_put_back();

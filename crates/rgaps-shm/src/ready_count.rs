@@ -2,8 +2,8 @@
 
 use crate::message::Readiness;
 
-/// Most messages that a reader sets aside because their bytes, or those of an earlier message of their publisher, are not there yet. So a stalled
-/// device delays no other publisher.
+/// Most messages that a reader sets aside because their bytes, or those of an earlier message of their publisher, are not there yet. Up to so many
+/// messages behind a stalled device delay no other publisher.
 pub(crate) const SET_ASIDE_MAX: usize = 64;
 
 /// The messages that wait for a reader.
