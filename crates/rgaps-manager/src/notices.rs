@@ -3,15 +3,18 @@
 //! The manager notifies publishers at once of a new subscriber, without descriptors. Publishers request the descriptors of each subscriber that they
 //! do not know: new ones, earlier ones, and ones that they missed, for example for lack of descriptors. So only clients that read get descriptors.
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, SUBSCRIBERS_A_REPLY_MAX};
 use rgaps_control::{SubscriberSlot, TopicId};
-use rgaps_os::SealError;
+use rgaps_os::{EventFd, SealError};
 
-use crate::clients::ClientId;
+use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::requests::Answer;
+use crate::refusals::exhausted;
+use crate::requests::{Answer, no_topic};
 use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
@@ -26,6 +29,35 @@ impl Manager {
             inbound.add_subscriber(Newcomer { pages: pages.clone(), event: event.clone() });
         }
         self.clients.publishers_of_mut(id).for_each(|client| client.notify(Notice::Subscribers { topic: id }));
+    }
+
+    /// Registers the event descriptor of a subscriber. A client that asks again, because it missed the answer, brings the same one.
+    pub(crate) fn event_descriptor(
+        &mut self,
+        client: ClientId,
+        id: TopicId,
+        slot: SubscriberSlot,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        self.check_occupied(client, Occupied { topic: id, slot: slot.into() })?;
+        self.check_descriptors(client)?;
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
+        let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
+        if subscriber.event.is_some() {
+            return Ok(Answer::bare(Reply::Done));
+        }
+        let event = descriptors.into_iter().next();
+        let event = event.ok_or_else(|| Refusal::Invalid("no event descriptor came beside the request".to_owned()))?;
+        let event = EventFd::checked(event).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Refusal::Invalid(format!("an event descriptor is wanted: {error}")),
+            _ => exhausted(&error),
+        })?;
+        // A publisher may have published and left before there was a descriptor to signal.
+        let _ = event.signal();
+        subscriber.event = Some(Arc::new(event));
+        topic.slot_table.mark_descriptor(slot, true);
+        self.spread_subscriber(id, slot);
+        Ok(Answer::bare(Reply::Done))
     }
 
     /// Answers a publisher's request for subscribers that it does not know.

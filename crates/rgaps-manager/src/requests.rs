@@ -1,9 +1,7 @@
 //! Handles the requests of clients, and answers them.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{
@@ -11,11 +9,9 @@ use rgaps_control::local::{
 };
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{
-    Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
-};
+use rgaps_control::{Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
-use rgaps_os::{EventFd, Holder, pidfd};
+use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
@@ -42,7 +38,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn bare(reply: Reply) -> Self {
+    pub(crate) fn bare(reply: Reply) -> Self {
         Self { reply, descriptors: Vec::new() }
     }
 }
@@ -329,35 +325,6 @@ impl Manager {
         Ok(Answer::bare(Reply::Done))
     }
 
-    /// Registers the event descriptor of a subscriber. A client that asks again, because it missed the answer, brings the same one.
-    fn event_descriptor(
-        &mut self,
-        client: ClientId,
-        id: TopicId,
-        slot: SubscriberSlot,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, Refusal> {
-        self.check_occupied(client, Occupied { topic: id, slot: slot.into() })?;
-        self.check_descriptors(client)?;
-        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
-        if subscriber.event.is_some() {
-            return Ok(Answer::bare(Reply::Done));
-        }
-        let event = descriptors.into_iter().next();
-        let event = event.ok_or_else(|| Refusal::Invalid("no event descriptor came beside the request".to_owned()))?;
-        let event = EventFd::checked(event).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Refusal::Invalid(format!("an event descriptor is wanted: {error}")),
-            _ => exhausted(&error),
-        })?;
-        // A publisher may have published and left before there was a descriptor to signal.
-        let _ = event.signal();
-        subscriber.event = Some(Arc::new(event));
-        topic.slot_table.mark_descriptor(slot, true);
-        self.spread_subscriber(id, slot);
-        Ok(Answer::bare(Reply::Done))
-    }
-
     fn detach(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {
         if self.clients.lock_of(id).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied)) {
             self.adoption.handle_detached(&occupied);
@@ -460,7 +427,7 @@ impl Manager {
         })
     }
 
-    fn check_occupied(&self, client: ClientId, occupied: Occupied) -> Result<(), Refusal> {
+    pub(crate) fn check_occupied(&self, client: ClientId, occupied: Occupied) -> Result<(), Refusal> {
         match self.clients.occupant(client, &occupied) {
             Some(_) => Ok(()),
             None => Err(Refusal::NotFound(format!("this client does not have {} of that topic", occupied.slot))),
@@ -589,7 +556,7 @@ fn gone() -> Refusal {
     Refusal::Invalid("the connection is gone".to_owned())
 }
 
-fn no_topic() -> Refusal {
+pub(crate) fn no_topic() -> Refusal {
     Refusal::NotFound("there is no such topic; it has ended".to_owned())
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -22,15 +22,14 @@ use rgaps_control::local::{
     Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, SUBSCRIBERS_A_REPLY_MAX,
     ToClient, Welcome,
 };
-use rgaps_control::spawn::{Autostart, Pauses};
+use rgaps_control::spawn::Autostart;
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::attachment::{Attachment, GrantedSlot};
-use crate::hand_back;
-use crate::hello::{self, Hello, Locks, RECONNECT_INTERVAL, SessionError, Welcomed};
+use crate::hello::{Hello, Locks, SessionError, Welcomed};
 use crate::members::{Member, Members, Owner, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
@@ -39,6 +38,7 @@ use crate::question::Question;
 use crate::tasks::{self, Sleepers};
 
 mod requests;
+mod successor;
 
 use requests::Awaiting;
 
@@ -509,82 +509,6 @@ impl Session {
                 Owner::Subscriber { .. } => None,
             })
             .collect()
-    }
-
-    /// Looks for a successor in a separate thread, so that tasks are woken while a starting manager takes its time to answer.
-    fn reconnect(&self) {
-        let is_over = AtomicBool::new(false);
-        let find = || {
-            *lock(&self.finder) = Some(std::thread::current().id());
-            self.find_successor();
-            *lock(&self.finder) = None;
-            is_over.store(true, Ordering::Release);
-            self.kick();
-        };
-        std::thread::scope(|scope| {
-            let finder = std::thread::Builder::new().name("rgaps-finder".to_owned()).spawn_scoped(scope, find);
-            if let Err(error) = &finder {
-                tracing::warn!(%error, "no thread could be started; tasks sleep until rgapsd has a successor");
-                return find();
-            }
-            while !is_over.load(Ordering::Acquire) {
-                let soon = self.tend(None);
-                self.sleep(None, if soon { READY_TICK } else { TICK });
-            }
-        });
-    }
-
-    fn find_successor(&self) {
-        let (mut pauses, mut has_warned) = (Pauses::default(), false);
-        while !self.stopping.load(Ordering::Acquire) {
-            let autostart = if self.only_keeps.load(Ordering::Acquire) { Autostart::Never } else { self.autostart };
-            let autostart = pauses.autostart(autostart, Instant::now());
-            let mut locks = lock(&self.locks);
-            let welcomed = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
-            drop(locks);
-            match welcomed.and_then(|welcomed| self.hand_back(welcomed)) {
-                Ok(connection) => {
-                    *lock(&self.connection) = Arc::new(connection);
-                    self.epoch.fetch_add(1, Ordering::AcqRel);
-                    self.is_silent.store(false, Ordering::Release);
-                    self.is_away.store(false, Ordering::Release);
-                    tracing::info!("rgapsd has a successor, which took back this node's publishers and subscribers");
-                    // Sends detach requests of the meantime now.
-                    return self.kick();
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "no successor of rgapsd yet");
-                    let is_lack = error.is_lack();
-                    if is_lack && !std::mem::replace(&mut has_warned, true) {
-                        tracing::warn!(%error, "rgapsd has a successor, which cannot take back this node's slots; trying again");
-                    }
-                    if let SessionError::Spawn(error) = &error {
-                        pauses.note(error, Instant::now());
-                    }
-                }
-            }
-            std::thread::sleep(RECONNECT_INTERVAL);
-        }
-    }
-
-    /// Hands all slots of this node back. Returns an error if this manager died too, or is stopped.
-    fn hand_back(&self, welcomed: Welcomed) -> Result<Connection, SessionError> {
-        let Welcomed { connection, .. } = welcomed;
-        let notice = |notice| self.notice(notice);
-        let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
-        hand_back::hand_back(self.to_hand_back(), &mut ask)?;
-        Ok(connection)
-    }
-
-    /// All members to hand back, ordered by topic. From now on, whatever was joining the dead manager must start again (S1).
-    fn to_hand_back(&self) -> Vec<Member> {
-        let mut members = lock(&self.members);
-        members.handed_back = self.epoch() + 1;
-        let has_slot = |member: &&Member| !member.attachment.is_cut_off();
-        let mut to_hand_back: Vec<Member> = members.all.iter().filter(has_slot).cloned().collect();
-        drop(members);
-        to_hand_back.sort_by_key(|member| member.attachment.topic);
-        to_hand_back
     }
 }
 
