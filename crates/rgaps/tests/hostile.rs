@@ -11,7 +11,7 @@ use rgaps::{Node, PublisherQos, SubscriberQos};
 use rgaps_control::local::{
     Advertised, Body, Connection, Handed, HandedSlot, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient,
 };
-use rgaps_control::{LockId, PublisherSlot, RuntimeDir as Dir, SubscriberSlot, TopicId, TopicKey};
+use rgaps_control::{EndpointSlot, LockId, PublisherSlot, RuntimeDir as Dir, SubscriberSlot, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
 use rgaps_os::{Access, Mapping, PidFd, ProcessLock, memfd};
 use rgaps_shm::layout::LAYOUT_VERSION;
@@ -275,6 +275,34 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
         assert_eq!(hand_back(own, BYTES, &own.1[1]), Vec::<String>::new());
     }
     assert!(node(&dir).publisher::<Bytes>("another").is_ok());
+}
+
+#[test]
+fn a_client_may_detach_from_a_slot_that_it_has_handed_back_as_kept() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("kept").unwrap();
+    let mut first = manager(&dir, &[]);
+    let before = Hostile(Hostile::stranger(&dir), None);
+    let (lock, file) = lock_of(before.hello(Vec::new()));
+    let _held = ProcessLock::take(file.expect("a new lock")).unwrap();
+    before.ask(Body::Locked, &[]).0.unwrap();
+    let (key, type_name) = (TopicKey::new(0, TOPIC).unwrap(), "rgaps/Bytes".to_owned());
+    let body = Body::Subscribe { key: key.clone(), type_name: type_name.clone(), qos: SubscriberQos::default() };
+    let (made, own) = before.ask(body, &[]);
+    let Ok(Reply::Subscribed(made)) = made else { panic!("{made:?}") };
+    first.kill().unwrap();
+    let _next = manager(&dir, &[]);
+    let client = Hostile(Hostile::stranger(&dir), None);
+    assert_eq!(lock_of(client.hello(vec![lock])).0, lock);
+    let (topic, slot) = (made.topic, EndpointSlot::from(made.slot));
+    let slots = vec![HandedSlot { descriptors: 0, of: Handed::Kept { slot } }];
+    let topics = vec![HandedTopic { key, topic, type_name, slots }];
+    let (answer, _) = client.ask(Body::HandBack { topics }, &[own[0].as_fd()]);
+    assert!(matches!(&answer, Ok(Reply::HandedBack { refused }) if refused.is_empty()), "{answer:?}");
+    client.ask(Body::HandedAllBack, &[]).0.unwrap();
+    assert!(client.observes(TOPIC), "its streams may still write there");
+    client.ask(Body::Detach { topic, slot }, &[]).0.unwrap();
+    assert!(!client.observes(TOPIC), "nobody has a slot of the topic any more");
 }
 
 #[test]
