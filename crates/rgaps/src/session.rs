@@ -103,7 +103,7 @@ pub(crate) struct Session {
     sleepers: Sleepers,
     stopping: AtomicBool,
     /// Whether the node is gone, and only slots are left that stuck streams keep.
-    only_keeps: AtomicBool,
+    keeps_slots_only: AtomicBool,
     kick: EventFd,
     /// Who made it: a forked child must not end its parent's connection.
     fork: ForkGuard,
@@ -155,7 +155,7 @@ impl Session {
             files: Mutex::default(),
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
-            only_keeps: AtomicBool::new(false),
+            keeps_slots_only: AtomicBool::new(false),
             kick: EventFd::new()?,
             fork: ForkGuard::new()?,
             runner: OnceLock::new(),
@@ -310,7 +310,7 @@ impl Session {
     /// until the process ends, and hands these slots to each next manager, but starts none.
     pub(crate) fn stop(&self) -> bool {
         let keeps_slots = lock(&self.members).all.iter().any(|member| !member.attachment.is_cut_off());
-        let over = if keeps_slots { &self.only_keeps } else { &self.stopping };
+        let over = if keeps_slots { &self.keeps_slots_only } else { &self.stopping };
         over.store(true, Ordering::Release);
         let _ = self.kick.signal();
         !keeps_slots
@@ -514,8 +514,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The node's thread has panicked. Keeping the locks makes managers wait for the end of the process, since a stream may still write to a slot.
         let locks = std::mem::take(&mut *lock(&self.locks));
+        // The node's thread has panicked. Keeping the locks makes managers wait for the end of the process, since a stream may still write to a slot.
         if !lock(&self.members).all.is_empty() {
             return std::mem::forget(locks);
         }

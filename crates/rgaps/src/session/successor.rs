@@ -41,7 +41,8 @@ impl Session {
     fn find_successor(&self) {
         let (mut pauses, mut has_warned) = (Pauses::default(), false);
         while !self.stopping.load(Ordering::Acquire) {
-            let autostart = if self.only_keeps.load(Ordering::Acquire) { Autostart::Never } else { self.autostart };
+            let autostart =
+                if self.keeps_slots_only.load(Ordering::Acquire) { Autostart::Never } else { self.autostart };
             let autostart = pauses.autostart(autostart, Instant::now());
             let mut locks = lock(&self.locks);
             let welcomed = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
