@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use rgaps::Node;
 use rgaps::types::Bytes;
@@ -11,15 +10,11 @@ use rgaps_testing::{Child, Watchdog, is_again};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::bench::{Bench, LONG, MIB, Source, TOPIC, on_standin, until};
-use super::{ForkedProducer, fork_that_keeps_the_gpu, log, the_manager, ticked};
+use super::{ForkedProducer, fork_that_keeps_the_gpu, log, process, the_manager, ticked};
 
 /// A process that forks, as `how` says; its forked child ends when its input does.
 fn forking(bench: &Bench, how: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "early_forks::role_of_a_process_that_forks_early", "--ignored", "--nocapture"]);
-    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_EARLY_FORK", how);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    Child::spawn(&mut command).unwrap()
+    process(bench, "early_forks::role_of_a_process_that_forks_early", ("RGAPS_TEST_EARLY_FORK", how))
 }
 
 #[test]

@@ -317,13 +317,17 @@ fn a_publisher_that_dies_before_its_message_is_copied_leaves_poisoned() {
 
 /// A process that has pushed a message while its device is held.
 fn a_producer(bench: &Bench, how: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role_of_the_producer", "--ignored", "--nocapture"]);
-    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_PRODUCER", how);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = Child::spawn(&mut command).unwrap();
+    let mut child = process(bench, "role_of_the_producer", ("RGAPS_TEST_PRODUCER", how));
     child.output_after("pushed").expect("it pushes");
     child
+}
+
+/// This test program in another process, as one of its ignored tests; the variable says how.
+fn process(bench: &Bench, role: &str, how: (&str, &str)) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", role, "--ignored", "--nocapture"]);
+    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env(how.0, how.1);
+    Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap()
 }
 
 /// A producer with a forked child that keeps its GPU, and the pending sample of its message.
