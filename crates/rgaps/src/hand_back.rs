@@ -106,10 +106,10 @@ fn parts(owner: &Owner) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
             let pool = serde_json::to_value(description).map_err(io::Error::other)?;
             (Handed::Publisher { slot: *slot, qos: *qos, pool }, slabs)
         }
-        Owner::Subscriber { slot, pages, tended, qos, .. } => {
+        Owner::Subscriber { slot, pages, maintained, qos, .. } => {
             let file = pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let own = file.as_fd().try_clone_to_owned()?;
-            let event = tended.event.get().map(|event| event.try_clone()).transpose()?;
+            let event = maintained.event.get().map(|event| event.try_clone()).transpose()?;
             let handed = Handed::Subscriber { slot: *slot, qos: *qos, place: pages.place() };
             (handed, [own].into_iter().chain(event.map(OwnedFd::from)).collect())
         }
@@ -123,7 +123,7 @@ fn cut_off(member: &Member, why: &str) {
     tracing::warn!(%topic, %slot, why, "rgapsd did not take a slot back: create its publisher or subscriber again");
     attachment.cut_off();
     match owner {
-        Owner::Subscriber { inner, .. } => inner.upgrade().into_iter().for_each(|subscriber| subscriber.ring()),
+        Owner::Subscriber { inner, .. } => inner.upgrade().into_iter().for_each(|subscriber| subscriber.wake_all()),
         Owner::Publisher { .. } => attachment.segment.wake_everybody(),
     }
 }

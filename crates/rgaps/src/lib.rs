@@ -31,6 +31,7 @@
 
 #![deny(unsafe_code)]
 
+mod async_request;
 mod attachment;
 mod completions;
 mod described;
@@ -47,7 +48,6 @@ mod noticed;
 mod pools;
 mod publish_error;
 mod publisher;
-mod question;
 #[allow(unsafe_code)]
 mod raw;
 mod sample;

@@ -33,7 +33,7 @@ pub(crate) enum Owner {
         inner: Weak<SubscriberInner>,
         slot: SubscriberSlot,
         pages: Arc<SubscriberPages>,
-        tended: Arc<subscriber::Tended>,
+        maintained: Arc<subscriber::Maintained>,
         qos: SubscriberQos,
     },
 }
@@ -47,8 +47,8 @@ impl Member {
 
     pub(crate) fn subscriber(subscriber: &Arc<SubscriberInner>, qos: SubscriberQos) -> Self {
         let (inner, slot) = (Arc::downgrade(subscriber), subscriber.attachment.slot);
-        let (pages, tended) = (subscriber.pages.clone(), subscriber.tended.clone());
-        let owner = Owner::Subscriber { inner, slot, pages, tended, qos };
+        let (pages, maintained) = (subscriber.pages.clone(), subscriber.maintained.clone());
+        let owner = Owner::Subscriber { inner, slot, pages, maintained, qos };
         Self { attachment: subscriber.attachment.of_either(), owner }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct Members {
 
 /// The parts of a member that the node's thread maintains. Dropping them must not call the manager: that call would wait for this thread.
 #[derive(Debug)]
-pub(crate) enum Tended {
+pub(crate) enum Upkeep {
     Publisher {
         topic: TopicId,
         slot: PublisherSlot,
@@ -85,11 +85,11 @@ pub(crate) enum Tended {
         slot: SubscriberSlot,
         segment: Arc<Segment>,
         completions: Weak<Completions<Releasing>>,
-        tended: Weak<subscriber::Tended>,
+        maintained: Weak<subscriber::Maintained>,
     },
 }
 
-impl Tended {
+impl Upkeep {
     /// The member's topic and slot.
     pub(crate) fn slot(&self) -> (TopicId, EndpointSlot) {
         match *self {
@@ -100,11 +100,11 @@ impl Tended {
 }
 
 /// The parts of a member to maintain, if it still exists.
-pub(crate) fn tended(member: &Member) -> Option<Tended> {
+pub(crate) fn upkeep(member: &Member) -> Option<Upkeep> {
     match &member.owner {
         Owner::Publisher { inner, .. } => {
             let publisher = inner.upgrade()?;
-            Some(Tended::Publisher {
+            Some(Upkeep::Publisher {
                 topic: publisher.attachment.topic,
                 slot: publisher.attachment.slot,
                 completions: Arc::downgrade(&publisher.completions),
@@ -113,12 +113,12 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
         }
         Owner::Subscriber { inner, .. } => {
             let subscriber = inner.upgrade()?;
-            Some(Tended::Subscriber {
+            Some(Upkeep::Subscriber {
                 topic: subscriber.attachment.topic,
                 slot: subscriber.attachment.slot,
                 segment: subscriber.attachment.segment.clone(),
                 completions: Arc::downgrade(&subscriber.completions),
-                tended: Arc::downgrade(&subscriber.tended),
+                maintained: Arc::downgrade(&subscriber.maintained),
             })
         }
     }

@@ -20,13 +20,13 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::space::{CutOff, PortError};
 use rgaps_shm::{ReaderPort, Segment, SubscriberPages, WriterPort};
 
+use crate::async_request::AsyncRequest;
 use crate::attachment::Attachment;
 use crate::completions::Completions;
 use crate::hello::SessionError;
 use crate::members::Member;
-use crate::pools::Asked;
+use crate::pools::OpenRequests;
 use crate::publisher::{Publisher, PublisherInner};
-use crate::question::Question;
 use crate::session::{Answer, Session};
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
@@ -330,9 +330,9 @@ impl Node {
             reader: Mutex::new(reader),
             pages,
             completions,
-            tended: Arc::default(),
+            maintained: Arc::default(),
             tasks: Arc::default(),
-            asked: Asked::default(),
+            open_requests: OpenRequests::default(),
             absent: Mutex::default(),
             early: Mutex::default(),
         });
@@ -436,12 +436,12 @@ impl NodeInner {
     }
 
     /// Sends a request, with a descriptor beside it, to the manager from the node's thread; `waker` is woken by the answer.
-    pub(crate) fn ask(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<Question> {
-        self.session.ask(body, beside, waker)
+    pub(crate) fn request_async(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<AsyncRequest> {
+        self.session.request_async(body, beside, waker)
     }
 
-    pub(crate) fn await_answer(&self, question: &Question) -> Result<(), NodeError> {
-        Ok(self.session.await_answer(question)?)
+    pub(crate) fn wait_for_answer(&self, request: &AsyncRequest) -> Result<(), NodeError> {
+        Ok(self.session.wait_for_answer(request)?)
     }
 
     /// Requests memory for slabs of one of this node's own pools. If the manager dies before its answer is used, the memory is its successor's: it

@@ -20,15 +20,15 @@ use rgaps_shm::layout::SlotState;
 use rgaps_shm::notify::FutexWait;
 use rgaps_shm::{Held, Segment};
 
+use crate::async_request::AsyncRequest;
 use crate::hello::SessionError;
 use crate::node::NodeError;
-use crate::question::Question;
 use crate::session::Answer;
-use crate::subscriber::{SubscriberInner, TakeError, Tended};
+use crate::subscriber::{Maintained, SubscriberInner, TakeError};
 use crate::tasks::Tasks;
 
 /// A message's pool and offset.
-pub(crate) type Lies = (Arc<dyn PoolMemory>, u64);
+pub(crate) type Location = (Arc<dyn PoolMemory>, u64);
 
 /// Whether a caller may wait for the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,36 +39,36 @@ pub(crate) enum Call {
 
 /// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Wanted {
+enum Subject {
     Event,
     Pool(PublisherSlot),
 }
 
 /// Requests that are open, or whose answer is unused.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Mutex<HashMap<Wanted, Arc<Question>>>);
+pub(crate) struct OpenRequests(Mutex<HashMap<Subject, Arc<AsyncRequest>>>);
 
 /// The result of a request.
-enum Asking<R> {
-    /// This call used the answer.
-    Used(R),
-    /// Another call used the answer.
-    UsedByAnother,
+enum RequestState<R> {
+    /// This call took the answer.
+    Taken(R),
+    /// Another call took the answer.
+    TakenByAnother,
     /// There is no answer yet.
     Open,
 }
 
 /// Wakes all waiters of a subscriber: threads, tasks and the event descriptor's.
 #[derive(Debug)]
-struct Ring {
+struct WakeAll {
     tasks: Arc<Tasks>,
-    tended: Weak<Tended>,
+    maintained: Weak<Maintained>,
     waiter: FutexWait,
 }
 
-impl Wake for Ring {
+impl Wake for WakeAll {
     fn wake(self: Arc<Self>) {
-        if let Some(event) = self.tended.upgrade().and_then(|tended| tended.event.get().cloned()) {
+        if let Some(event) = self.maintained.upgrade().and_then(|maintained| maintained.event.get().cloned()) {
             let _ = event.signal();
         }
         self.waiter.wake_own();
@@ -85,18 +85,18 @@ pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
 
 impl SubscriberInner {
     /// Wakes all waiters: threads, tasks and the event descriptor's.
-    pub(crate) fn ring(&self) {
-        self.ringer().wake();
+    pub(crate) fn wake_all(&self) {
+        self.waker_of_all().wake();
     }
 
-    fn ringer(&self) -> Waker {
-        let (tasks, tended) = (self.tasks.clone(), Arc::downgrade(&self.tended));
-        Waker::from(Arc::new(Ring { tasks, tended, waiter: self.waiter.another() }))
+    fn waker_of_all(&self) -> Waker {
+        let (tasks, maintained) = (self.tasks.clone(), Arc::downgrade(&self.maintained));
+        Waker::from(Arc::new(WakeAll { tasks, maintained, waiter: self.waiter.another() }))
     }
 
     /// The pool of a held message, with the message's memory mapped, and the message's offset. The offset is read once, since another process may
     /// change it. `None` if a polling call must wait for the manager's answer.
-    pub(crate) fn memory_of(&self, held: &Held, call: Call) -> Result<Option<Lies>, TakeError> {
+    pub(crate) fn memory_of(&self, held: &Held, call: Call) -> Result<Option<Location>, TakeError> {
         let info = held.info();
         let (offset, bytes, pool) = (held.offset(), info.bytes, held.pool());
         let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.index, source };
@@ -115,16 +115,16 @@ impl SubscriberInner {
                 let (description, descriptors) = answer.pool()?;
                 Ok(memory.refresh(&description, descriptors)?)
             };
-            match self.asking(Wanted::Pool(pool), call, || false, refresh).map_err(failed)? {
-                Asking::Used(()) => drop(answers.next()),
-                Asking::UsedByAnother => {}
-                Asking::Open => return Ok(None),
+            match self.poll_request(Subject::Pool(pool), call, || false, refresh).map_err(failed)? {
+                RequestState::Taken(()) => drop(answers.next()),
+                RequestState::TakenByAnother => {}
+                RequestState::Open => return Ok(None),
             }
         }
     }
 
     fn pool(&self, pool: PublisherSlot, call: Call) -> Result<Option<Arc<dyn PoolMemory>>, NodeError> {
-        let pools = || self.tended.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = || self.maintained.pools.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let known = pools().get(&pool).cloned();
             if known.is_some() {
@@ -136,10 +136,10 @@ impl SubscriberInner {
                 pools().insert(pool, memory.clone());
                 Ok(memory)
             };
-            match self.asking(Wanted::Pool(pool), call, || pools().contains_key(&pool), import)? {
-                Asking::Used(memory) => return Ok(Some(memory)),
-                Asking::UsedByAnother => {}
-                Asking::Open => return Ok(None),
+            match self.poll_request(Subject::Pool(pool), call, || pools().contains_key(&pool), import)? {
+                RequestState::Taken(memory) => return Ok(Some(memory)),
+                RequestState::TakenByAnother => {}
+                RequestState::Open => return Ok(None),
             }
         }
     }
@@ -147,79 +147,79 @@ impl SubscriberInner {
     /// The event descriptor, which is readable while a message may be ready. The subscriber makes it, once. It is used only when the manager knows
     /// it: from then on, each publisher signals it, or the manager does so for publishers that left without knowing it.
     pub(crate) fn event(&self, call: Call) -> Result<Option<&Arc<EventFd>>, NodeError> {
-        let event = match self.tended.event.get() {
+        let event = match self.maintained.event.get() {
             Some(event) => event,
             None => {
                 let made = Arc::new(EventFd::new()?);
-                self.tended.event.get_or_init(|| made)
+                self.maintained.event.get_or_init(|| made)
             }
         };
-        let is_registered = || self.tended.is_event_registered.load(Ordering::Acquire);
+        let is_registered = || self.maintained.is_event_registered.load(Ordering::Acquire);
         while !is_registered() {
             let note = |_: Answer| {
-                self.tended.is_event_registered.store(true, Ordering::Release);
+                self.maintained.is_event_registered.store(true, Ordering::Release);
                 Ok(())
             };
-            if let Asking::Open = self.asking(Wanted::Event, call, is_registered, note)? {
+            if let RequestState::Open = self.poll_request(Subject::Event, call, is_registered, note)? {
                 return Ok(None);
             }
         }
         Ok(Some(event))
     }
 
-    /// Requests `wanted` from the manager, unless a request is open, and passes the answer to `with`. One call uses the answer; other calls find its
+    /// Requests `subject` from the manager, unless a request is open, and passes the answer to `with`. One call uses the answer; other calls find its
     /// result by `is_here`.
-    fn asking<R>(
+    fn poll_request<R>(
         &self,
-        wanted: Wanted,
+        subject: Subject,
         call: Call,
         is_here: impl Fn() -> bool,
         with: impl FnOnce(Answer) -> Result<R, NodeError>,
-    ) -> Result<Asking<R>, NodeError> {
-        let asked = || self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let question = {
-            let mut asked = asked();
-            if !asked.contains_key(&wanted) {
+    ) -> Result<RequestState<R>, NodeError> {
+        let open_requests = || self.open_requests.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = {
+            let mut open_requests = open_requests();
+            if !open_requests.contains_key(&subject) {
                 // Under the same lock under which answers are used.
                 if is_here() {
-                    return Ok(Asking::UsedByAnother);
+                    return Ok(RequestState::TakenByAnother);
                 }
                 let segment = &self.attachment.segment;
-                asked.retain(|known, _| !matches!(known, Wanted::Pool(pool) if !is_occupied(segment, *pool)));
+                open_requests.retain(|known, _| !matches!(known, Subject::Pool(pool) if !is_occupied(segment, *pool)));
             }
-            let beside = || self.tended.event.get().filter(|_| wanted == Wanted::Event).cloned();
-            let ask = || self.node.ask(self.question(wanted), beside(), self.ringer());
-            asked.entry(wanted).or_insert_with(ask).clone()
+            let beside = || self.maintained.event.get().filter(|_| subject == Subject::Event).cloned();
+            let ask = || self.node.request_async(self.body_of(subject), beside(), self.waker_of_all());
+            open_requests.entry(subject).or_insert_with(ask).clone()
         };
         if call == Call::Blocking {
-            self.node.await_answer(&question)?;
-        } else if question.is_open() {
-            return Ok(Asking::Open);
+            self.node.wait_for_answer(&request)?;
+        } else if request.is_open() {
+            return Ok(RequestState::Open);
         }
-        let mut asked = asked();
-        let Some(answer) = question.use_answer() else { return Ok(Asking::UsedByAnother) };
-        asked.remove(&wanted);
-        with(answer?).map(Asking::Used)
+        let mut open_requests = open_requests();
+        let Some(answer) = request.take_answer() else { return Ok(RequestState::TakenByAnother) };
+        open_requests.remove(&subject);
+        with(answer?).map(RequestState::Taken)
     }
 
-    fn question(&self, wanted: Wanted) -> Body {
+    fn body_of(&self, subject: Subject) -> Body {
         let topic = self.attachment.topic;
-        match wanted {
-            Wanted::Event => Body::EventDescriptor { topic, slot: self.attachment.slot },
-            Wanted::Pool(slot) => Body::Pool { topic, slot },
+        match subject {
+            Subject::Event => Body::EventDescriptor { topic, slot: self.attachment.slot },
+            Subject::Pool(slot) => Body::Pool { topic, slot },
         }
     }
 
-    /// Puts back a message whose pool the manager has been asked for.
+    /// Puts back a message whose pool has been requested from the manager.
     pub(crate) fn put_back_until_answered(&self, held: Held) {
-        let wanted = Wanted::Pool(held.pool());
+        let subject = Subject::Pool(held.pool());
         self.reader().put_back(held);
-        let asked = self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_open = asked.get(&wanted).is_some_and(|question| question.is_open());
-        drop(asked);
+        let open_requests = self.open_requests.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = open_requests.get(&subject).is_some_and(|request| request.is_open());
+        drop(open_requests);
         if !is_open {
             // The answer came and woke the others while the message was held, so that they found nothing.
-            self.ring();
+            self.wake_all();
         }
     }
 
@@ -231,7 +231,7 @@ impl SubscriberInner {
             TakeError::Pool { .. } => {
                 self.reader().put_back(held);
                 // Other takes found nothing meanwhile.
-                self.ring();
+                self.wake_all();
             }
             _ => self.blame(&error),
         }
@@ -260,7 +260,7 @@ impl SubscriberInner {
     }
 }
 
-impl Tended {
+impl Maintained {
     /// Unmaps memory that publishers have given back, and pools whose publishers are gone.
     pub(crate) fn trim(&self, segment: &Segment) {
         // The holder of the lock is about to use a pool: trim next time.

@@ -7,7 +7,7 @@
 //!
 //! Invariants  S1 a new publisher or subscriber is a member before the hand-back reads the members, or is created again (`add_member`).
 //!             S2 a detach that was not acknowledged is sent again, to the manager of that time (`unsent_detaches`).
-//!             S3 memory that a manager gave is mapped before the hand-back exports its pool, or is asked for again (`unless_handed_back`).
+//!             S3 memory that a manager gave is mapped before the hand-back exports its pool, or is requested again (`unless_handed_back`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,13 +28,13 @@ use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::async_request::AsyncRequest;
 use crate::attachment::{Attachment, GrantedSlot};
 use crate::hello::{Hello, Locks, SessionError, Welcomed};
-use crate::members::{Member, Members, Owner, Tended, tended};
+use crate::members::{Member, Members, Owner, Upkeep, upkeep};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
 use crate::publisher::PublisherInner;
-use crate::question::Question;
 use crate::tasks::{self, Sleepers};
 
 mod requests;
@@ -90,12 +90,12 @@ pub(crate) struct Session {
     /// Whether a request timed out and nothing was received since: a detach then does not wait for its answer.
     is_silent: AtomicBool,
     pending: Mutex<HashMap<u64, Awaiting>>,
-    questions: Mutex<Vec<Weak<Question>>>,
+    async_requests: Mutex<Vec<Weak<AsyncRequest>>>,
     next_id: AtomicU64,
     members: Mutex<Members>,
     /// Detach requests that no manager has acknowledged.
     unsent_detaches: Mutex<Vec<Body>>,
-    tended: Mutex<Vec<Tended>>,
+    upkeep: Mutex<Vec<Upkeep>>,
     /// Subscribers' own words that publishers of this node read, so that each is mapped once.
     mapped: Mutex<HashMap<(TopicId, u16), Weak<SubscriberPages>>>,
     /// The files that this node's subscribers write.
@@ -146,11 +146,11 @@ impl Session {
             locks: Mutex::default(),
             is_silent: AtomicBool::new(false),
             pending: Mutex::default(),
-            questions: Mutex::default(),
+            async_requests: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
             unsent_detaches: Mutex::default(),
-            tended: Mutex::default(),
+            upkeep: Mutex::default(),
             mapped: Mutex::default(),
             files: Mutex::default(),
             sleepers: Sleepers::default(),
@@ -179,7 +179,7 @@ impl Session {
             }
         }
         // The node's thread upgrades these references under the same lock. Removing them here keeps it from dropping a subscriber's descriptor later.
-        lock(&self.tended).retain(|tended| tended.slot() != (topic, slot));
+        lock(&self.upkeep).retain(|upkeep| upkeep.slot() != (topic, slot));
         lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
     }
 
@@ -256,7 +256,7 @@ impl Session {
     /// Adds the member whose slot the manager of `epoch` granted. Returns false if a hand-back without this slot went to a later manager meanwhile.
     #[must_use]
     pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
-        lock(&self.tended).extend(tended(&member));
+        lock(&self.upkeep).extend(upkeep(&member));
         let mut members = lock(&self.members);
         if members.handed_back > epoch {
             return false;
@@ -319,14 +319,14 @@ impl Session {
     /// The node's thread: reads the socket, wakes tasks and reconnects. Returns after `stop`, unless it keeps slots.
     pub(crate) fn run(&self) {
         let _ = self.runner.set(std::thread::current().id());
-        let (mut asked, mut turn) = (Instant::now(), 0_usize);
+        let (mut last_look, mut turn) = (Instant::now(), 0_usize);
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
             let soon = self.tend(Some(&connection));
             self.ask_questions(&connection);
-            if self.has_newcomers.swap(false, Ordering::AcqRel) || asked.elapsed() >= TICK {
+            if self.has_newcomers.swap(false, Ordering::AcqRel) || last_look.elapsed() >= TICK {
                 self.ask_for_subscribers(&connection, turn);
-                (asked, turn) = (Instant::now(), turn.wrapping_add(1));
+                (last_look, turn) = (Instant::now(), turn.wrapping_add(1));
             }
             self.sleep(Some(&connection), if soon { READY_TICK } else { TICK });
             if let Err(error) = self.send_detaches(&connection).and_then(|()| self.read(&connection)) {
@@ -369,8 +369,8 @@ impl Session {
     /// Maintains publishers and subscribers, with or without a manager. Returns true if it should be called again soon.
     fn tend(&self, connection: Option<&Connection>) -> bool {
         let mut soon = false;
-        lock(&self.tended).retain_mut(|tended| match tended {
-            Tended::Publisher { topic, slot, completions, idle } => {
+        lock(&self.upkeep).retain_mut(|upkeep| match upkeep {
+            Upkeep::Publisher { topic, slot, completions, idle } => {
                 let Some(completions) = completions.upgrade() else { return false };
                 completions.poll();
                 // The memory is freed only if the manager can be told: it must know before this publisher requests the memory again.
@@ -381,14 +381,16 @@ impl Session {
                 }
                 true
             }
-            Tended::Subscriber { completions, tended, segment, .. } => {
-                let (Some(completions), Some(tended)) = (completions.upgrade(), tended.upgrade()) else { return false };
+            Upkeep::Subscriber { completions, maintained, segment, .. } => {
+                let (Some(completions), Some(maintained)) = (completions.upgrade(), maintained.upgrade()) else {
+                    return false;
+                };
                 completions.poll();
-                tended.trim(segment);
+                maintained.trim(segment);
                 if connection.is_none() {
-                    tended.ring_while_there_is_no_manager();
+                    maintained.signal_while_there_is_no_manager();
                 }
-                soon |= tended.ring_while_bytes_are_awaited();
+                soon |= maintained.signal_while_bytes_are_awaited();
                 true
             }
         });
@@ -569,8 +571,8 @@ mod tests {
     #[test]
     fn a_slot_granted_after_the_request_timed_out_is_given_back() {
         let (session, manager) = session("late");
-        let asked = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
-        assert!(matches!(asked, Err(SessionError::TimedOut(0))));
+        let answer = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
+        assert!(matches!(answer, Err(SessionError::TimedOut(0))));
         let id = manager.receive::<Request>(TICK).unwrap().unwrap().message.id;
         let (topic, slot) = (TopicId([1; 16]), SubscriberSlot { index: 3, generation: 1 });
         let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, slot, place: 0 }));

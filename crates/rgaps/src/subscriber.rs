@@ -21,7 +21,7 @@ use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 use crate::attachment::Attachment;
 use crate::completions::{Completions, Releasing, StreamPoint};
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
-use crate::pools::{Asked, Call};
+use crate::pools::{Call, OpenRequests};
 use crate::sample::Sample;
 use crate::statistics::SubscriberStatistics;
 use crate::take_by_handle::{Absent, Early};
@@ -172,16 +172,16 @@ pub(crate) struct SubscriberInner {
     pub(crate) waiter: FutexWait,
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) completions: Arc<Completions<Releasing>>,
-    pub(crate) tended: Arc<Tended>,
+    pub(crate) maintained: Arc<Maintained>,
     pub(crate) tasks: Arc<Tasks>,
-    pub(crate) asked: Asked,
+    pub(crate) open_requests: OpenRequests,
     pub(crate) absent: Mutex<Absent>,
     pub(crate) early: Mutex<Early>,
 }
 
 /// What the node's thread maintains for a subscriber.
 #[derive(Debug, Default)]
-pub(crate) struct Tended {
+pub(crate) struct Maintained {
     pub(crate) pools: Mutex<HashMap<PublisherSlot, Arc<dyn PoolMemory>>>,
     /// The event descriptor, made when it is first needed. A hand-back brings it to the next manager.
     pub(crate) event: OnceLock<Arc<EventFd>>,
@@ -191,16 +191,16 @@ pub(crate) struct Tended {
     pub(crate) awaits_bytes: AtomicBool,
 }
 
-impl Tended {
+impl Maintained {
     /// Makes the descriptor readable while there is no manager: publishers that do not know it can learn of it only from a manager.
-    pub(crate) fn ring_while_there_is_no_manager(&self) {
+    pub(crate) fn signal_while_there_is_no_manager(&self) {
         if let Some(event) = self.event.get() {
             let _ = event.signal();
         }
     }
 
     /// Makes the descriptor readable, so that its waiters take again. Returns true if this should be called again soon.
-    pub(crate) fn ring_while_bytes_are_awaited(&self) -> bool {
+    pub(crate) fn signal_while_bytes_are_awaited(&self) -> bool {
         let Some(event) = self.event.get().filter(|_| self.awaits_bytes.load(Ordering::Acquire)) else { return false };
         let _ = event.signal();
         true
@@ -249,7 +249,7 @@ impl SubscriberInner {
         if !awaits && !of_all {
             return;
         }
-        if self.tended.awaits_bytes.swap(awaits, Ordering::AcqRel) != awaits && awaits {
+        if self.maintained.awaits_bytes.swap(awaits, Ordering::AcqRel) != awaits && awaits {
             self.node.look_again();
         }
     }
@@ -365,7 +365,7 @@ impl<T: Meta> Subscriber<T> {
                 waiter.disarm();
                 return Ok(None);
             }
-            if self.inner.tended.awaits_bytes.load(Ordering::Acquire) {
+            if self.inner.maintained.awaits_bytes.load(Ordering::Acquire) {
                 left = left.min(READY_TICK);
             }
             waiter.wait(left).map_err(|source| self.wait_error(source))?;
@@ -393,7 +393,7 @@ impl<T: Meta> Subscriber<T> {
     /// }
     /// ```
     pub async fn next(&self) -> Result<Sample<T>, TakeError> {
-        let place = tasks::Enlistment::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
+        let place = tasks::Enlistment::new(&self.inner.tasks, &self.inner.node, &self.inner.maintained.event);
         poll_fn(|context| {
             if let Some(Some(sample)) = self.poll_take()? {
                 return Poll::Ready(Ok(sample));
@@ -402,7 +402,7 @@ impl<T: Meta> Subscriber<T> {
             place.enlist(context.waker());
             self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
             let mut taken = self.poll_take()?;
-            if let (Some(None), Some(event)) = (&taken, self.inner.tended.event.get()) {
+            if let (Some(None), Some(event)) = (&taken, self.inner.maintained.event.get()) {
                 // The next message waits for the manager's answer. Messages that come after it may take its place, so the descriptor is reset, to be
                 // watched for them; the answer signals it again (`Ring`).
                 event.drain().map_err(|source| self.wait_error(source))?;
@@ -478,7 +478,7 @@ impl<T: Meta> Subscriber<T> {
     pub(crate) fn next_held(&self, pending: bool) -> Result<Option<Held>, TakeError> {
         self.check_attached()?;
         let held = self.inner.next_held(pending)?;
-        let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
+        let Some(event) = self.inner.maintained.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: reset the descriptor, then look once more for a message that arrived before the reset.
         event.drain().map_err(|source| self.wait_error(source))?;
         let looked = self.inner.next_held(pending);

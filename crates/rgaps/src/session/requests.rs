@@ -14,14 +14,14 @@ use rgaps_os::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
+use crate::async_request::AsyncRequest;
 use crate::hello::{ANSWER_TIMEOUT, SessionError, StopAwareTimeout};
-use crate::question::Question;
 
 /// The receiver of an answer.
 #[derive(Debug)]
 pub(super) enum Awaiting {
     Caller(SyncSender<RawAnswer>),
-    Question(Weak<Question>),
+    Async(Weak<AsyncRequest>),
 }
 
 impl Awaiting {
@@ -29,9 +29,9 @@ impl Awaiting {
     pub(super) fn answer(self, outcome: RawAnswer, epoch: u64) {
         match self {
             Self::Caller(caller) => drop(caller.try_send(outcome)),
-            Self::Question(question) => {
-                if let Some(question) = question.upgrade() {
-                    question.answer(answer(outcome, epoch));
+            Self::Async(request) => {
+                if let Some(request) = request.upgrade() {
+                    request.answer(answer(outcome, epoch));
                 }
             }
         }
@@ -41,7 +41,7 @@ impl Awaiting {
     pub(super) fn is_there(&self) -> bool {
         match self {
             Self::Caller(_) => true,
-            Self::Question(question) => question.strong_count() > 0,
+            Self::Async(request) => request.strong_count() > 0,
         }
     }
 }
@@ -130,17 +130,17 @@ impl Session {
     }
 
     /// Makes the node's thread send a request. Does not wait; the answer wakes `waker`.
-    pub(crate) fn ask(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<Question> {
-        let question = Arc::new(Question::new(body, beside, waker));
-        lock(&self.questions).push(Arc::downgrade(&question));
+    pub(crate) fn request_async(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<AsyncRequest> {
+        let request = Arc::new(AsyncRequest::new(body, beside, waker));
+        lock(&self.async_requests).push(Arc::downgrade(&request));
         self.kick();
-        question
+        request
     }
 
-    /// Waits until a question is answered.
-    pub(crate) fn await_answer(&self, question: &Question) -> Result<(), SessionError> {
+    /// Waits until an asynchronous request is answered.
+    pub(crate) fn wait_for_answer(&self, request: &AsyncRequest) -> Result<(), SessionError> {
         let mut timeout_left = StopAwareTimeout::new(ANSWER_TIMEOUT);
-        while question.is_open() {
+        while request.is_open() {
             if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
                 return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis()));
             }
@@ -148,29 +148,29 @@ impl Session {
                 let connection = lock(&self.connection).clone();
                 timeout_left.wait(|slice| self.serve(&connection, slice))?;
             } else {
-                timeout_left.wait(|slice| question.wait(slice));
+                timeout_left.wait(|slice| request.wait(slice));
             }
         }
         Ok(())
     }
 
-    /// Sends the questions that this manager has not received yet.
+    /// Sends the asynchronous requests that this manager has not received yet.
     pub(super) fn ask_questions(&self, connection: &Connection) {
         let epoch = self.epoch();
-        let open: Vec<Arc<Question>> = {
-            let mut questions = lock(&self.questions);
-            questions.retain(|question| question.upgrade().is_some_and(|question| question.is_open()));
-            questions.iter().filter_map(Weak::upgrade).collect()
+        let open: Vec<Arc<AsyncRequest>> = {
+            let mut async_requests = lock(&self.async_requests);
+            async_requests.retain(|request| request.upgrade().is_some_and(|request| request.is_open()));
+            async_requests.iter().filter_map(Weak::upgrade).collect()
         };
-        for question in open {
-            let Some(body) = question.ask(epoch) else { continue };
+        for request in open {
+            let Some(body) = request.body_to_send(epoch) else { continue };
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            lock(&self.pending).insert(id, Awaiting::Question(Arc::downgrade(&question)));
-            match connection.send_now(&Request { id, body }, question.beside().as_slice()) {
+            lock(&self.pending).insert(id, Awaiting::Async(Arc::downgrade(&request)));
+            match connection.send_now(&Request { id, body }, request.beside().as_slice()) {
                 Ok(()) => continue,
                 // Sent again when the manager reads again, or to its successor.
-                Err(LocalError::Full | LocalError::Closed) => question.not_asked(),
-                Err(error) => question.answer(Err(error.into())),
+                Err(LocalError::Full | LocalError::Closed) => request.note_unsent(),
+                Err(error) => request.answer(Err(error.into())),
             }
             lock(&self.pending).remove(&id);
         }

@@ -1,7 +1,7 @@
 //! A request that the node's thread sends to the manager, so that callers need not wait. The answer is kept until a caller uses it.
 //!
 //! ```text
-//!   NEW ──node's thread sends──▶ ASKED ──manager answers, callers are woken──▶ ANSWERED ──first caller──▶ USED
+//!   NEW ──node's thread sends──▶ SENT  ──manager answers, callers are woken──▶ ANSWERED ──first caller──▶ TAKEN
 //!                                  └────manager dies: sent to its successor
 //! ```
 
@@ -18,7 +18,7 @@ use crate::session::Answer;
 
 /// A request and its state.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct AsyncRequest {
     body: Body,
     /// A descriptor that is sent beside it.
     beside: Option<Arc<EventFd>>,
@@ -31,26 +31,26 @@ pub(crate) struct Question {
 enum State {
     New,
     /// Sent to the manager of this `Session::epoch`.
-    Asked(u64),
+    Sent(u64),
     Answered(Result<Answer, SessionError>),
-    Used,
+    Taken,
 }
 
-impl Question {
+impl AsyncRequest {
     /// The answer wakes `waker`.
     pub(crate) fn new(body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Self {
         Self { body, beside, waker, state: Mutex::new(State::New), answered: Condvar::new() }
     }
 
     /// The request to send to this manager, unless it was sent already.
-    pub(crate) fn ask(&self, epoch: u64) -> Option<Body> {
+    pub(crate) fn body_to_send(&self, epoch: u64) -> Option<Body> {
         let mut state = self.lock();
         match *state {
             State::New => {}
-            State::Asked(of) if of != epoch => {}
-            State::Asked(_) | State::Answered(_) | State::Used => return None,
+            State::Sent(of) if of != epoch => {}
+            State::Sent(_) | State::Answered(_) | State::Taken => return None,
         }
-        *state = State::Asked(epoch);
+        *state = State::Sent(epoch);
         Some(self.body.clone())
     }
 
@@ -60,9 +60,9 @@ impl Question {
     }
 
     /// Notes that the request could not be sent; it will be sent again.
-    pub(crate) fn not_asked(&self) {
+    pub(crate) fn note_unsent(&self) {
         let mut state = self.lock();
-        if matches!(*state, State::Asked(_)) {
+        if matches!(*state, State::Sent(_)) {
             *state = State::New;
         }
     }
@@ -76,19 +76,19 @@ impl Question {
 
     /// Whether there is no answer yet.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.lock(), State::New | State::Asked(_))
+        matches!(*self.lock(), State::New | State::Sent(_))
     }
 
     /// Waits for the answer.
     pub(crate) fn wait(&self, limit: Duration) {
-        let is_open = |state: &mut State| matches!(*state, State::New | State::Asked(_));
+        let is_open = |state: &mut State| matches!(*state, State::New | State::Sent(_));
         drop(self.answered.wait_timeout_while(self.lock(), limit, is_open));
     }
 
     /// Takes the answer; only the first call gets it.
-    pub(crate) fn use_answer(&self) -> Option<Result<Answer, SessionError>> {
+    pub(crate) fn take_answer(&self) -> Option<Result<Answer, SessionError>> {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Used) {
+        match std::mem::replace(&mut *state, State::Taken) {
             State::Answered(answer) => Some(answer),
             other => {
                 *state = other;
