@@ -47,9 +47,9 @@ pub struct Limits {
     /// Bytes that a pool for arriving messages may grow to, whatever another host says about its largest message; at least `arrival_pool_bytes`.
     pub arrival_pool_bytes_max: u64,
     /// Data connections that have not identified themselves yet; a new one replaces the oldest.
-    pub callers_max: u64,
+    pub pending_connections_max: u64,
     /// The same from one address.
-    pub callers_address_max: u64,
+    pub pending_connections_address_max: u64,
     /// Publishers and subscribers of one client (node).
     pub client_endpoints_max: u64,
     /// Requests of one client that wait, after a manager's death, until other clients have handed their topics back.
@@ -77,8 +77,8 @@ impl Default for Limits {
             arrived_host_bytes_max: 0,
             arrived_topic_bytes_max: 0,
             arrival_pool_bytes_max: 4 << 30,
-            callers_max: 64,
-            callers_address_max: 16,
+            pending_connections_max: 64,
+            pending_connections_address_max: 16,
             client_endpoints_max: 4096,
             client_requests_max: 64,
             spare_descriptors_percent: 25,
@@ -119,10 +119,10 @@ pub enum Budget {
     ArrivedOfTopic,
     /// `arrival_pool_bytes_max`
     ArrivalPool,
-    /// `callers_max`
-    Callers,
-    /// `callers_address_max`
-    CallersOfAddress,
+    /// `pending_connections_max`
+    PendingConnections,
+    /// `pending_connections_address_max`
+    PendingConnectionsOfAddress,
     /// `client_endpoints_max`
     ClientEndpoints,
     /// `client_requests_max`
@@ -149,8 +149,8 @@ impl Budget {
         Self::ArrivedOfHost,
         Self::ArrivedOfTopic,
         Self::ArrivalPool,
-        Self::Callers,
-        Self::CallersOfAddress,
+        Self::PendingConnections,
+        Self::PendingConnectionsOfAddress,
         Self::ClientEndpoints,
         Self::ClientRequests,
         Self::SpareDescriptors,
@@ -174,8 +174,8 @@ impl Budget {
             Self::ArrivedOfHost => "arrived_host_bytes_max",
             Self::ArrivedOfTopic => "arrived_topic_bytes_max",
             Self::ArrivalPool => "arrival_pool_bytes_max",
-            Self::Callers => "callers_max",
-            Self::CallersOfAddress => "callers_address_max",
+            Self::PendingConnections => "pending_connections_max",
+            Self::PendingConnectionsOfAddress => "pending_connections_address_max",
             Self::ClientEndpoints => "client_endpoints_max",
             Self::ClientRequests => "client_requests_max",
             Self::SpareDescriptors => "spare_descriptors_percent",
@@ -202,8 +202,8 @@ impl Limits {
             Budget::ArrivedOfHost => given_or(self.arrived_host_bytes_max, || self.of(Budget::Arrived) / 4 * 3),
             Budget::ArrivedOfTopic => given_or(self.arrived_topic_bytes_max, || self.of(Budget::Arrived) / 4 * 3),
             Budget::ArrivalPool => self.arrival_pool_bytes_max,
-            Budget::Callers => self.callers_max,
-            Budget::CallersOfAddress => self.callers_address_max,
+            Budget::PendingConnections => self.pending_connections_max,
+            Budget::PendingConnectionsOfAddress => self.pending_connections_address_max,
             Budget::ClientEndpoints => self.client_endpoints_max,
             Budget::ClientRequests => self.client_requests_max,
             Budget::SpareDescriptors => self.spare_descriptors_percent,
@@ -240,7 +240,7 @@ impl Limits {
         ] {
             within(budget, 1, 1 << 20, count)?;
         }
-        for budget in [Budget::Callers, Budget::CallersOfAddress] {
+        for budget in [Budget::PendingConnections, Budget::PendingConnectionsOfAddress] {
             within(budget, 1, 4096, "from 1 to 4096; each connection costs a thread")?;
         }
         for budget in [Budget::Announced, Budget::AnnouncedOfHost] {

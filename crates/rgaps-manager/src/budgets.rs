@@ -49,7 +49,7 @@ impl Descriptors {
     }
 
     /// Whether another incoming data connection may be accepted: half of the spare descriptors are for links that are being set up.
-    pub(crate) fn has_room_for_callers(&self) -> bool {
+    pub(crate) fn has_room_for_connections(&self) -> bool {
         self.has_room(self.percent / 2)
     }
 

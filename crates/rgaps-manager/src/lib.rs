@@ -6,8 +6,8 @@
 //!
 //! `successor` takes topics over from a manager that died; `adoption` decides how. `inbox` queues events of the network, `remote_hosts` handles
 //! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of
-//! arriving messages, `links` the number of links, `callers` connections that have not identified themselves, `client_budgets` the resources of one
-//! client. Workers are threads. They report to the manager through `event`, and share only the budgets.
+//! arriving messages, `links` the number of links, `pending_connections` connections that have not identified themselves, `client_budgets` the
+//! resources of one client. Workers are threads. They report to the manager through `event`, and share only the budgets.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,6 @@ mod answers;
 mod arrival;
 mod arrived;
 mod budgets;
-mod callers;
 mod client_budgets;
 mod clients;
 pub mod daemon;
@@ -34,6 +33,7 @@ mod notices;
 mod outbox;
 #[cfg(test)]
 mod pair;
+mod pending_connections;
 mod publish;
 mod received;
 mod refusals;

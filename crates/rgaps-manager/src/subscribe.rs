@@ -23,10 +23,10 @@ use rgaps_shm::{PublisherSlot, PublisherSpec, SubscriberPages, WriterPort};
 use crate::addresses;
 use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
 use crate::budgets::Budgets;
-use crate::callers::Callers;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::links::LinkPermit;
+use crate::pending_connections::PendingConnections;
 use crate::received::Received;
 use crate::requests::messages_wanted;
 use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
@@ -168,17 +168,17 @@ impl SubscribeManager {
         let timeout = Duration::from_millis(config.peer_timeout_ms);
         let offers = Offers::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let callers = Arc::new(Callers::new(&budgets));
+        let pending = Arc::new(PendingConnections::new(&budgets));
         let mut addresses = Vec::new();
         for address in config.data_addresses() {
             let listener = TcpRingListener::bind((address, 0).into(), timeout)?;
             let port = listener.address().port();
             let own = if address.is_unspecified() { addresses::own() } else { vec![address] };
             addresses.extend(own.into_iter().map(|address| SocketAddr::from((address, port))));
-            let (waiting, callers, stopped) = (offers.clone(), callers.clone(), stop.clone());
+            let (waiting, pending, stopped) = (offers.clone(), pending.clone(), stop.clone());
             let spawned = std::thread::Builder::new()
                 .name("rgaps-accept".to_owned())
-                .spawn(move || callers.accept(&listener, &stopped, move |incoming| let_in(incoming, &waiting)));
+                .spawn(move || pending.accept(&listener, &stopped, move |incoming| on_identified(incoming, &waiting)));
             if let Err(error) = spawned {
                 tracing::error!(%error, "a thread for data connections could not be started");
             }
@@ -517,8 +517,8 @@ impl Drop for SubscribeManager {
     }
 }
 
-/// Connects a caller to the ring whose token it presents.
-fn let_in(incoming: Incoming, offers: &Offers) {
+/// Connects a peer to the ring whose token it presents.
+fn on_identified(incoming: Incoming, offers: &Offers) {
     let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
     let Some(Offered { setup, state, ring, .. }) = offered else {
         tracing::warn!(error = %incoming.refuse(), "a data connection was refused");

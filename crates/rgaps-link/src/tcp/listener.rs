@@ -121,17 +121,17 @@ impl TcpRingListener {
     }
 
     /// The next connection that has sent its hello. A foreign peer is an error (`is_strangers`), after which the caller may accept again. One
-    /// peer can delay the others by `hello_timeout`; to serve many, use `caller` and read their hellos in parallel.
+    /// peer can delay the others by `hello_timeout`; to serve many, use `accept_pending` and read their hellos in parallel.
     pub fn accept(&self, timeout: Duration) -> Result<Incoming, AcceptError> {
-        self.caller(timeout)?.hear()
+        self.accept_pending(timeout)?.read_hello()
     }
 
     /// The next connection, before its hello.
-    pub fn caller(&self, timeout: Duration) -> Result<Caller, AcceptError> {
+    pub fn accept_pending(&self, timeout: Duration) -> Result<PendingConnection, AcceptError> {
         let start = Instant::now();
         loop {
             match self.listener.accept() {
-                Ok((stream, peer)) => return Ok(Caller { stream, peer, timeout: self.hello_timeout }),
+                Ok((stream, peer)) => return Ok(PendingConnection { stream, peer, timeout: self.hello_timeout }),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => match errno(&error) {
                     // Errors of this connection, which ended before it was accepted (accept(2)).
@@ -187,13 +187,13 @@ impl TcpRingListener {
 
 /// A connection that has not sent its hello.
 #[derive(Debug)]
-pub struct Caller {
+pub struct PendingConnection {
     stream: TcpStream,
     peer: SocketAddr,
     timeout: Duration,
 }
 
-impl Caller {
+impl PendingConnection {
     /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
@@ -205,8 +205,8 @@ impl Caller {
     }
 
     /// Reads its hello, within the listener's `hello_timeout`.
-    pub fn hear(self) -> Result<Incoming, AcceptError> {
-        Incoming::hear(self.stream, self.peer, self.timeout)
+    pub fn read_hello(self) -> Result<Incoming, AcceptError> {
+        Incoming::read_hello(self.stream, self.peer, self.timeout)
     }
 }
 
@@ -230,7 +230,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    fn hear(mut stream: TcpStream, peer: SocketAddr, timeout: Duration) -> Result<Self, AcceptError> {
+    fn read_hello(mut stream: TcpStream, peer: SocketAddr, timeout: Duration) -> Result<Self, AcceptError> {
         let silent = |error: &std::io::Error| AcceptError::Silent { peer, errno: errno(error) };
         let timeout = timeout.max(Duration::from_millis(1));
         stream.set_nonblocking(false).map_err(|error| silent(&error))?;

@@ -27,7 +27,7 @@ mod tests;
 
 pub use arrivals::Arrivals;
 pub use hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict, fuzz_hello};
-pub use listener::{AcceptError, Caller, HangUp, Incoming, RingSetup, TcpRingListener};
+pub use listener::{AcceptError, HangUp, Incoming, PendingConnection, RingSetup, TcpRingListener};
 pub use sender::{ConnectError, TcpSender, connect};
 pub use socket::TcpOptions;
 pub use socket_reader::SocketReader;

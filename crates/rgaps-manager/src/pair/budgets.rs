@@ -210,14 +210,14 @@ fn announced_subscribers_leave_slots_to_this_hosts_programs_and_are_reported() {
 
 #[test]
 fn silent_callers_are_closed_and_keep_no_honest_host_out() {
-    let mut pair = pair(Limits { callers_max: 8, callers_address_max: 4, ..Limits::default() });
+    let mut pair = pair(Limits { pending_connections_max: 8, pending_connections_address_max: 4, ..Limits::default() });
     let address = pair.to().manager.addresses()[0];
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut subscriber = pair.subscriber();
     pair.announce(true);
     pair.send(100);
     assert_eq!(subscriber.sequences_to(1), [1]);
-    assert_eq!(met(&pair), [Budget::CallersOfAddress.key()]);
+    assert_eq!(met(&pair), [Budget::PendingConnectionsOfAddress.key()]);
     drop(silent);
 }
 
