@@ -2,30 +2,30 @@
 //!
 //! ```text
 //!   63        32 31       10 9      5 4     1   0
-//!  ┌────────────┬───────────┬────────┬───────┬───┐   generation  of the table's place; differs from the place's present one if released
-//!  │ generation │   index   │ forks  │ what  │ 1 │   index       of the place in the table for that kind of object
+//!  ┌────────────┬───────────┬────────┬───────┬───┐   generation  of the table's entry; differs from the entry's present one if released
+//!  │ generation │   index   │ forks  │ what  │ 1 │   index       of the entry in the table for that kind of object
 //!  └────────────┴───────────┴────────┴───────┴───┘   forks       number of forks before this process, so that a child detects its parent's
 //!                                                    what        kind of object
 //! ```
 //!
 //! No aligned pointer has the low bit set. A child starts with empty tables, because threads that it does not have may hold locks of its parent's.
 //!
-//! Invariants  H1 places are never freed, so that a look-up of any number is safe. H2 a place's generation changes when its object is removed;
+//! Invariants  H1 entries are never freed, so that a look-up of any number is safe. H2 an entry's generation changes when its object is removed;
 //!             generation 0 is never used. H3 a look-up returns a clone, so that an object in use outlives its handle. H4 a child touches neither
 //!             locks nor objects of its parent's tables.
 //!
-//! Costs       a look-up is an uncontended lock and a clone of an `Arc`. Places are reused, so that a message's handle needs no heap allocation.
+//! Costs       a look-up is an uncontended lock and a clone of an `Arc`. Entries are reused, so that a message's handle needs no heap allocation.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::raw;
 
-/// Places of the first block; each further block has twice as many as the one before it.
+/// Entries of the first block; each further block has twice as many as the one before it.
 const FIRST_BLOCK: u32 = 64;
-/// Places of a table, so that indices fit their bits.
-pub(crate) const PLACES_MAX: u32 = 1 << 22;
-/// Blocks needed for `PLACES_MAX` places.
+/// Entries of a table, so that indices fit their bits.
+pub(crate) const ENTRIES_MAX: u32 = 1 << 22;
+/// Blocks needed for `ENTRIES_MAX` entries.
 const BLOCKS: usize = 17;
 /// Generations of forked processes with their own tables; the 33rd uses the first one's again.
 const FORKS: u32 = 32;
@@ -101,16 +101,16 @@ struct Entry<T> {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Places to reuse.
+    /// Entries to reuse.
     list: Vec<u32>,
-    /// Places that were ever used.
+    /// Entries that were ever used.
     used: u32,
 }
 
 type Block<T> = OnceLock<Box<[Mutex<Entry<T>>]>>;
 
 #[derive(Debug)]
-struct Places<T> {
+struct Entries<T> {
     blocks: [Block<T>; BLOCKS],
     free: Mutex<Free>,
 }
@@ -120,7 +120,7 @@ struct Places<T> {
 pub struct Table<T> {
     what: What,
     /// The tables of this process and of its forebears, indexed by forks.
-    of: [OnceLock<Box<Places<T>>>; FORKS as usize],
+    of: [OnceLock<Box<Entries<T>>>; FORKS as usize],
 }
 
 impl<T: Clone> Table<T> {
@@ -129,7 +129,7 @@ impl<T: Clone> Table<T> {
         Self { what, of: [const { OnceLock::new() }; FORKS as usize] }
     }
 
-    /// Gives an object a handle. `None` if all `PLACES_MAX` places are in use.
+    /// Gives an object a handle. `None` if all `ENTRIES_MAX` entries are in use.
     pub fn insert(&self, object: T) -> Option<u64> {
         self.insert_after(raw::forks() % FORKS, object)
     }
@@ -145,36 +145,36 @@ impl<T: Clone> Table<T> {
     }
 
     fn insert_after(&self, forks: u32, object: T) -> Option<u64> {
-        let places = self.of.get(forks as usize)?.get_or_init(Box::default);
-        let (index, generation) = places.insert(object)?;
+        let entries = self.of.get(forks as usize)?.get_or_init(Box::default);
+        let (index, generation) = entries.insert(object)?;
         let handle = u64::from(generation) << 32 | u64::from(index) << 10 | u64::from(forks) << 5;
         Some(handle | (self.what as u64) << 1 | 1)
     }
 
     fn look_up_after(&self, forks: u32, handle: u64) -> Result<T, BadHandle> {
-        let (place, generation) = self.place(forks, handle)?;
-        let place = lock(place);
-        let object = place.object.as_ref().filter(|_| place.generation == generation);
+        let (entry, generation) = self.entry(forks, handle)?;
+        let entry = lock(entry);
+        let object = entry.object.as_ref().filter(|_| entry.generation == generation);
         object.cloned().ok_or(BadHandle::Released(self.what))
     }
 
     fn remove_after(&self, forks: u32, handle: u64) -> Result<T, BadHandle> {
-        let (place, generation) = self.place(forks, handle)?;
-        let mut place = lock(place);
-        if place.generation != generation {
+        let (entry, generation) = self.entry(forks, handle)?;
+        let mut entry = lock(entry);
+        if entry.generation != generation {
             return Err(BadHandle::Released(self.what));
         }
-        let object = place.object.take().ok_or(BadHandle::Released(self.what))?;
-        place.generation = place.generation.checked_add(1).unwrap_or(1);
-        drop(place);
-        if let Some(places) = self.of.get(forks as usize).and_then(OnceLock::get) {
-            lock(&places.free).list.push(index_of(handle));
+        let object = entry.object.take().ok_or(BadHandle::Released(self.what))?;
+        entry.generation = entry.generation.checked_add(1).unwrap_or(1);
+        drop(entry);
+        if let Some(entries) = self.of.get(forks as usize).and_then(OnceLock::get) {
+            lock(&entries.free).list.push(index_of(handle));
         }
         Ok(object)
     }
 
-    /// The place that a handle names, and its generation.
-    fn place(&self, forks: u32, handle: u64) -> Result<(&Mutex<Entry<T>>, u32), BadHandle> {
+    /// The entry that a handle names, and its generation.
+    fn entry(&self, forks: u32, handle: u64) -> Result<(&Mutex<Entry<T>>, u32), BadHandle> {
         if handle == 0 {
             return Err(BadHandle::Null(self.what));
         }
@@ -186,20 +186,20 @@ impl<T: Clone> Table<T> {
             Some(_) => {}
             None => return Err(BadHandle::Foreign(self.what, handle)),
         }
-        let places = self.of.get(forks as usize).and_then(OnceLock::get);
-        let place = places.and_then(|places| places.place(index_of(handle)));
-        Ok((place.ok_or(BadHandle::Foreign(self.what, handle))?, generation))
+        let entries = self.of.get(forks as usize).and_then(OnceLock::get);
+        let entry = entries.and_then(|entries| entries.entry(index_of(handle)));
+        Ok((entry.ok_or(BadHandle::Foreign(self.what, handle))?, generation))
     }
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for Entries<T> {
     fn default() -> Self {
         Self { blocks: [const { OnceLock::new() }; BLOCKS], free: Mutex::default() }
     }
 }
 
-impl<T> Places<T> {
-    /// Stores the object; returns its index and the place's generation.
+impl<T> Entries<T> {
+    /// Stores the object; returns its index and the entry's generation.
     fn insert(&self, object: T) -> Option<(u32, u32)> {
         let mut free = lock(&self.free);
         let index = match free.list.pop() {
@@ -212,19 +212,19 @@ impl<T> Places<T> {
             }
         };
         drop(free);
-        let mut place = lock(self.place(index)?);
-        place.object = Some(object);
-        Some((index, place.generation))
+        let mut entry = lock(self.entry(index)?);
+        entry.object = Some(object);
+        Some((index, entry.generation))
     }
 
-    fn place(&self, index: u32) -> Option<&Mutex<Entry<T>>> {
+    fn entry(&self, index: u32) -> Option<&Mutex<Entry<T>>> {
         let (block, offset) = block_of(index);
         self.blocks.get(block)?.get()?.get(offset)
     }
 
     /// Creates the block of this index if it does not exist.
     fn make(&self, index: u32) -> Option<()> {
-        let (block, _) = block_of(Some(index).filter(|index| *index < PLACES_MAX)?);
+        let (block, _) = block_of(Some(index).filter(|index| *index < ENTRIES_MAX)?);
         let empty = || Mutex::new(Entry { generation: 1, object: None });
         self.blocks.get(block)?.get_or_init(|| (0..FIRST_BLOCK << block).map(|_| empty()).collect());
         Some(())
@@ -235,7 +235,7 @@ fn index_of(handle: u64) -> u32 {
     handle as u32 >> 10
 }
 
-/// The block that an index is in, and its place there.
+/// The block that an index is in, and its entry there.
 fn block_of(index: u32) -> (usize, usize) {
     let number = u64::from(index) + u64::from(FIRST_BLOCK);
     let block = number.ilog2() - FIRST_BLOCK.ilog2();
@@ -262,8 +262,8 @@ mod tests {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert!(block_of(PLACES_MAX - 1).0 < BLOCKS);
-        assert_eq!(index_of(u64::from(u32::MAX)), PLACES_MAX - 1, "its bits hold no more");
+        assert!(block_of(ENTRIES_MAX - 1).0 < BLOCKS);
+        assert_eq!(index_of(u64::from(u32::MAX)), ENTRIES_MAX - 1, "its bits hold no more");
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         let released = Err(BadHandle::Released(What::Message));
         assert_eq!((table.look_up(handles[7]), table.remove(handles[7])), (released, released));
         let again = table.insert(70).unwrap();
-        assert_ne!(again, handles[7], "the same place, another generation");
+        assert_ne!(again, handles[7], "the same entry, another generation");
         assert_eq!((table.look_up(again), table.look_up(handles[7])), (Ok(70), released));
     }
 
@@ -312,8 +312,8 @@ mod tests {
     fn a_child_does_not_wait_for_a_lock_that_its_parent_held() {
         let table = Table::new(What::Loan);
         let parents = table.insert_after(0, 1).unwrap();
-        let places = table.of[0].get().unwrap();
-        let _locked = (lock(&places.free), lock(places.place(0).unwrap()));
+        let entries = table.of[0].get().unwrap();
+        let _locked = (lock(&entries.free), lock(entries.entry(0).unwrap()));
         assert!(table.look_up_after(1, parents).is_err());
         assert_eq!(table.insert_after(1, 2).map(|childs| table.remove_after(1, childs)), Some(Ok(2)));
     }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use rgaps::device::DeviceKind;
 use rgaps::{Node, NodeBuilder};
 
-use crate::handle::{PLACES_MAX, Table, What};
+use crate::handle::{ENTRIES_MAX, Table, What};
 use crate::raw;
 use crate::status::{Failure, guard, rgaps_status_t};
 use crate::types::{fixed_text, rgaps_device_t};
@@ -172,9 +172,9 @@ pub(crate) fn look_up(node: *const rgaps_node_t) -> Result<Node, Failure> {
 
 /// Gives an object a handle.
 pub(crate) fn handle<T: Clone, H>(table: &Table<T>, object: T) -> Result<*mut H, Failure> {
-    let handle = table
-        .insert(object)
-        .ok_or_else(|| Failure::new(rgaps_status_t::RGAPS_NO_SPACE, format_args!("{PLACES_MAX} handles are in use")))?;
+    let handle = table.insert(object).ok_or_else(|| {
+        Failure::new(rgaps_status_t::RGAPS_NO_SPACE, format_args!("{ENTRIES_MAX} handles are in use"))
+    })?;
     Ok(handle as *mut H)
 }
 

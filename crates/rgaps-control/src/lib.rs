@@ -11,7 +11,7 @@
 //! | `text` | makes text of other processes and hosts safe to show |
 //! | `wire`, `network`, `reach` | the hand-shake for a link, discovery over zenoh, which offered addresses are connected to |
 //! | `directory`, `announcements`, `announcer` | what other hosts announce, which of it the manager looks at, what this host announces |
-//! | `silent` | finds hosts again after a network cut |
+//! | `rediscovery` | finds hosts again after a network cut |
 //!
 //! Client programs link the crate without the feature `network`, and so without zenoh.
 
@@ -31,11 +31,11 @@ pub mod network;
 pub mod qos;
 pub mod range;
 pub mod reach;
+#[cfg(feature = "network")]
+mod rediscovery;
 pub mod running;
 pub mod runtime;
 pub mod runtime_path;
-#[cfg(feature = "network")]
-mod silent;
 pub mod size;
 pub mod spawn;
 pub mod text;

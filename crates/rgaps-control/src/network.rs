@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::limits::Limits;
 use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
-use crate::silent::Seeker;
+use crate::rediscovery::Rediscovery;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 pub use crate::zenoh_config::fuzz_zenoh_config;
@@ -109,7 +109,7 @@ struct Joined {
     /// Dropped first: it announces the rest of its queue.
     announcer: Announcer,
     /// If hosts find each other by multicast.
-    _seeker: Option<Seeker>,
+    _rediscovery: Option<Rediscovery>,
     session: Session,
     /// This host's token, its view of other hosts, and its ring queryable. Undeclared when dropped.
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
@@ -174,9 +174,9 @@ impl Network {
             .map_err(failed("announcing this host"))?;
         let no_thread = |error: std::io::Error| NetworkError { what: "starting a thread", message: error.to_string() };
         let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink }).map_err(no_thread)?;
-        let seeker = introducer.map(|introducer| Seeker::start(session.clone(), introducer));
-        let seeker = seeker.transpose().map_err(no_thread)?;
-        let joined = Joined { announcer, _seeker: seeker, session, _declared: (token, subscriber, queryable) };
+        let rediscovery = introducer.map(|introducer| Rediscovery::start(session.clone(), introducer));
+        let rediscovery = rediscovery.transpose().map_err(no_thread)?;
+        let joined = Joined { announcer, _rediscovery: rediscovery, session, _declared: (token, subscriber, queryable) };
         Ok(Self { joined: Some(joined), host })
     }
 

@@ -349,8 +349,8 @@ impl RuntimeDir {
     /// directory, network namespace, user or machine has another identity. If the kernel does not tell one of these, the identity is random and kept
     /// in the directory.
     pub fn host(&self) -> Result<HostId, RuntimeError> {
-        match self.place() {
-            Ok(place) => Ok(HostId(place.identity())),
+        match self.identity_source() {
+            Ok(source) => Ok(HostId(source.identity())),
             Err(error) => {
                 tracing::debug!(%error, "the host's identity is random");
                 self.random_host()
@@ -386,14 +386,14 @@ impl RuntimeDir {
         }
     }
 
-    fn place(&self) -> io::Result<Place> {
+    fn identity_source(&self) -> io::Result<HostIdentitySource> {
         let path = fs::canonicalize(&self.path)?;
         // The directory itself is created again after an orderly exit, so its parent tells one container's /tmp from another's.
         let parent = fs::metadata(path.parent().unwrap_or(&path))?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let uid = rustix::process::geteuid().as_raw();
         let network = fs::metadata("/proc/self/ns/net")?.ino();
-        Ok(Place { boot, uid, network, parent: (parent.dev(), parent.ino()), path })
+        Ok(HostIdentitySource { boot, uid, network, parent: (parent.dev(), parent.ino()), path })
     }
 
     fn random_host(&self) -> Result<HostId, RuntimeError> {
@@ -510,7 +510,7 @@ impl RuntimeDir {
 /// The kernel's random boot id stands for the machine. /etc/machine-id does not: robots with copies of one disk have the same, and would take
 /// each other for themselves. It is not meant to be shown to others, either.
 #[derive(Clone, Debug)]
-struct Place {
+struct HostIdentitySource {
     boot: String,
     uid: u32,
     /// Inode of the network namespace.
@@ -520,7 +520,7 @@ struct Place {
     path: PathBuf,
 }
 
-impl Place {
+impl HostIdentitySource {
     /// FNV-1a of 128 bits (draft-eastlake-fnv-21): its input is no secret, and no user gains anything by a collision.
     fn identity(&self) -> [u8; 16] {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -648,13 +648,13 @@ mod tests {
         assert_eq!(host_of(&path), host);
         assert_ne!(host_of(&other), host);
         let dir = RuntimeDir::open(&path).unwrap();
-        let place = dir.place().unwrap();
-        assert_eq!(HostId(place.identity()), host);
+        let source = dir.identity_source().unwrap();
+        assert_eq!(HostId(source.identity()), host);
         let others = [
-            Place { boot: "another".to_owned(), ..place.clone() },
-            Place { uid: place.uid + 1, ..place.clone() },
-            Place { network: place.network + 1, ..place.clone() },
-            Place { parent: (place.parent.0 + 1, place.parent.1), ..place.clone() },
+            HostIdentitySource { boot: "another".to_owned(), ..source.clone() },
+            HostIdentitySource { uid: source.uid + 1, ..source.clone() },
+            HostIdentitySource { network: source.network + 1, ..source.clone() },
+            HostIdentitySource { parent: (source.parent.0 + 1, source.parent.1), ..source.clone() },
         ];
         assert!(others.iter().all(|other| HostId(other.identity()) != host));
         let random = dir.random_host().unwrap();

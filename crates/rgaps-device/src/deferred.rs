@@ -49,13 +49,13 @@ struct Work {
 struct Job {
     from: Mapping,
     from_offset: u64,
-    to: Target,
+    to: Destination,
     to_offset: u64,
     bytes: u64,
 }
 
 #[derive(Debug)]
-enum Target {
+enum Destination {
     Mapped(Mapping),
     Pool(Arc<dyn PoolMemory>),
 }
@@ -105,8 +105,8 @@ impl Queue {
             && let Some(job) = work.jobs.pop_front()
         {
             match &job.to {
-                Target::Mapped(to) => to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap(),
-                Target::Pool(pool) => {
+                Destination::Mapped(to) => to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap(),
+                Destination::Pool(pool) => {
                     let to = pool.as_host().unwrap().mapping();
                     to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap();
                 }
@@ -229,7 +229,7 @@ impl Backend for DeferredBackend {
         let job = Job {
             from: map(&fds[0], from.pool.bytes(), Access::ReadOnly),
             from_offset: from.offset,
-            to: Target::Mapped(map(to.buffer, to.buffer.bytes(), Access::ReadWrite)),
+            to: Destination::Mapped(map(to.buffer, to.buffer.bytes(), Access::ReadWrite)),
             to_offset: to.offset,
             bytes,
         };
@@ -254,7 +254,7 @@ impl Backend for DeferredBackend {
         };
         let from_mapping = map(from.buffer, from.buffer.bytes(), Access::ReadOnly);
         let (from_offset, to_offset) = (from.offset, to.offset);
-        Ok(self.give(stream, Job { from: from_mapping, from_offset, to: Target::Pool(pool), to_offset, bytes }))
+        Ok(self.give(stream, Job { from: from_mapping, from_offset, to: Destination::Pool(pool), to_offset, bytes }))
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {

@@ -10,7 +10,7 @@ use crate::error::DeviceError;
 
 /// A message's block in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct PoolBlock {
     /// Its first byte in the pool.
     pub pool_offset: u64,
     /// Its bytes.
@@ -46,7 +46,7 @@ impl<T> PoolingCopy<T> {
     }
 
     /// Starts the copy of a chunk. Returns an error and copies nothing if the chunk exceeds its message or its ring, or if there is no room.
-    pub fn start(&mut self, lane: &Lane<'_>, target: Target, arrived: Arrived, item: T) -> Result<(), DeviceError> {
+    pub fn start(&mut self, lane: &Lane<'_>, target: PoolBlock, arrived: Arrived, item: T) -> Result<(), DeviceError> {
         let Arrived { offset, bytes, buffer_offset } = arrived;
         if offset.checked_add(bytes).is_none_or(|end| end > target.bytes) {
             return Err(ChunkError::Outside { offset, bytes, total: target.bytes }.into());

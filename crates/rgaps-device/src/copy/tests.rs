@@ -136,7 +136,7 @@ proptest! {
             for (message, chunk) in chunks {
                 if at + chunk.bytes > POOL { at = 0 }
                 let (target, arrived) = (
-                    Target { pool_offset: place(message), bytes: sizes[message] },
+                    PoolBlock { pool_offset: place(message), bytes: sizes[message] },
                     Arrived { offset: chunk.offset, bytes: chunk.bytes, buffer_offset: at },
                 );
                 while !copy.has_room() {
@@ -263,13 +263,13 @@ fn a_refused_copy_of_a_chunk_can_be_tried_again_and_skips_nothing() {
 fn chunks_that_exceed_their_message_or_find_no_room_are_refused() {
     let bench = Bench::new(Arc::new(DeferredBackend::default()));
     let mut copy = PoolingCopy::new(1);
-    let target = Target { pool_offset: 0, bytes: 100 };
+    let target = PoolBlock { pool_offset: 0, bytes: 100 };
     let arrived = |offset, bytes| Arrived { offset, bytes, buffer_offset: 0 };
     for (offset, bytes) in [(0, 101), (100, 1), (u64::MAX, 1), (1, u64::MAX)] {
         let outcome = copy.start(&bench.lane(), target, arrived(offset, bytes), ());
         assert!(matches!(outcome, Err(DeviceError::Chunk(ChunkError::Outside { .. }))));
     }
-    let beyond = Target { pool_offset: u64::MAX - 4, bytes: 100 };
+    let beyond = PoolBlock { pool_offset: u64::MAX - 4, bytes: 100 };
     assert!(copy.start(&bench.lane(), beyond, arrived(50, 10), ()).is_err());
     copy.start(&bench.lane(), target, arrived(0, 100), ()).unwrap();
     let full = copy.start(&bench.lane(), target, arrived(0, 100), ());

@@ -9,7 +9,7 @@ use rgaps_os::SharedBytes;
 
 use super::driver::{Driver, symbol};
 use super::memory::DeviceAccess;
-use super::{CudaBackend, Target};
+use super::{CudaBackend, PoolAddress};
 use crate::backend::PoolPart;
 use crate::error::DeviceError;
 
@@ -22,8 +22,8 @@ type ToDevice = unsafe extern "C" fn(CUdeviceptr, *const c_void, usize) -> c_int
 impl CudaBackend {
     fn here(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<CUdeviceptr, DeviceError> {
         match self.address(part, bytes, access)? {
-            Target::Direct(at) => Ok(at),
-            Target::NoPeer(_) => Err(DeviceError::Failed("benches run on the device of the pools".to_owned())),
+            PoolAddress::Direct(at) => Ok(at),
+            PoolAddress::NoPeer(_) => Err(DeviceError::Failed("benches run on the device of the pools".to_owned())),
         }
     }
 

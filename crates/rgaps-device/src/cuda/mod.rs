@@ -59,7 +59,7 @@ pub struct CudaBackend {
 
 /// The address of a part of a pool.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum PoolAddress {
     /// This device can access it.
     Direct(u64),
     /// Only the pools' device can access it.
@@ -135,7 +135,7 @@ impl CudaBackend {
     }
 
     /// Checks a part of a pool and returns its address.
-    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Target, DeviceError> {
+    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<PoolAddress, DeviceError> {
         match access {
             DeviceAccess::Read => part.check_read(bytes)?,
             DeviceAccess::ReadWrite => part.check_fill(bytes)?,
@@ -143,14 +143,14 @@ impl CudaBackend {
         let any = part.pool.as_any();
         if let Some(pool) = any.downcast_ref::<CudaPool>() {
             let at = pool.address_for(part.offset, bytes, access)?;
-            return Ok(if self.no_peer.is_some() { Target::NoPeer(at) } else { Target::Direct(at) });
+            return Ok(if self.no_peer.is_some() { PoolAddress::NoPeer(at) } else { PoolAddress::Direct(at) });
         }
         if let Some(scratch) = any.downcast_ref::<Scratch>() {
-            return Ok(Target::Direct(scratch.address_for(part.offset, bytes)?));
+            return Ok(PoolAddress::Direct(scratch.address_for(part.offset, bytes)?));
         }
         match any.downcast_ref::<IntegratedPool>() {
             Some(pool) => {
-                Ok(Target::Direct(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?))
+                Ok(PoolAddress::Direct(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?))
             }
             None => Err(DeviceError::Foreign { wanted: DeviceKind::Cuda, found: part.pool.kind() }),
         }
@@ -254,8 +254,8 @@ impl Backend for CudaBackend {
         let target = host_address(to, bytes)?;
         if bytes > 0 {
             match place {
-                Target::Direct(at) => self.to_host(stream, at, target, bytes)?,
-                Target::NoPeer(at) => {
+                PoolAddress::Direct(at) => self.to_host(stream, at, target, bytes)?,
+                PoolAddress::NoPeer(at) => {
                     let scratch = self.fetched(stream, at, bytes)?;
                     let copied = self.to_host(stream, scratch.address(), target, bytes);
                     copied.inspect_err(|_| no_peer::settle(stream, from.pool))?;
@@ -277,8 +277,8 @@ impl Backend for CudaBackend {
         let source = host_address(from, bytes)?;
         if bytes > 0 {
             match place {
-                Target::Direct(at) => self.to_device(stream, source, at, bytes)?,
-                Target::NoPeer(at) => {
+                PoolAddress::Direct(at) => self.to_device(stream, source, at, bytes)?,
+                PoolAddress::NoPeer(at) => {
                     let scratch = self.scratch_on(stream, bytes)?;
                     self.to_device(stream, source, scratch.address(), bytes)?;
                     let sent = self.send(stream, scratch.address(), at, bytes);
@@ -310,12 +310,12 @@ impl Backend for CudaBackend {
             return Ok(());
         }
         match place {
-            Target::Direct(at) => {
+            PoolAddress::Direct(at) => {
                 let _entered = own.enter()?;
                 // SAFETY: `DevicePart` promises the source until the stream has copied it; the pool part was checked.
                 unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, own.handle()) }?;
             }
-            Target::NoPeer(at) => self.send(stream, from.address(), at, from.bytes())?,
+            PoolAddress::NoPeer(at) => self.send(stream, from.address(), at, from.bytes())?,
         }
         Ok(())
     }

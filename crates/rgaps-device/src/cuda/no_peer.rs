@@ -24,7 +24,7 @@ use super::memory::DeviceAccess;
 use super::pool::CudaPool;
 use super::scratch::Scratch;
 use super::stream::refusal;
-use super::{CudaBackend, Target, started};
+use super::{CudaBackend, PoolAddress, started};
 use crate::backend::{Backend, Mirror, Original, PoolPart};
 use crate::error::DeviceError;
 use crate::pool::{DeviceKind, PoolMemory};
@@ -155,8 +155,8 @@ impl CudaBackend {
         };
         let source = scratch.address_for(0, bytes)?;
         let target = match self.address(to, bytes, DeviceAccess::ReadWrite)? {
-            Target::NoPeer(target) => target,
-            Target::Direct(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
+            PoolAddress::NoPeer(target) => target,
+            PoolAddress::Direct(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
         };
         let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
         let copied = if sent.is_ok() { started(stream, to.pool) } else { Completion::of(stream) };
@@ -168,7 +168,7 @@ impl CudaBackend {
     /// The message's mirror on this device; makes it if there is none.
     pub(super) fn mirrored(&self, of: &Original<'_>) -> Result<Mirror, DeviceError> {
         let part = PoolPart::of(of.pool.as_ref(), of.offset);
-        let (Target::NoPeer(from), Some(pool)) =
+        let (PoolAddress::NoPeer(from), Some(pool)) =
             (self.address(part, of.bytes, DeviceAccess::Read)?, of.pool.as_any().downcast_ref::<CudaPool>())
         else {
             return Err(DeviceError::Failed("the message is read in place".to_owned()));

@@ -293,15 +293,15 @@ pub(super) struct Region {
 /// The caller's memory, registered for one transfer. Its pages are pinned until this is dropped. The caller does not change them until then
 /// (`LinkSender::post`), or the peer gets the changed bytes.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(super) struct TransferRegion {
     raw: NonNull<sys::MemoryRegion>,
     domain: Arc<Domain>,
 }
 
 // SAFETY: as `Context`.
-unsafe impl Send for Loan {}
+unsafe impl Send for TransferRegion {}
 
-impl Loan {
+impl TransferRegion {
     pub(super) fn new(domain: &Arc<Domain>, bytes: &SharedBytes<'_>) -> Result<Self, VerbsError> {
         let raw = register(domain, bytes.address(), bytes.len() as u64, 0)?;
         Ok(Self { raw, domain: domain.clone() })
@@ -314,7 +314,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for TransferRegion {
     fn drop(&mut self) {
         deregister(&self.domain, self.raw);
     }

@@ -26,7 +26,7 @@ use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
 use crate::position::Position;
 use crate::rdma::completion::{CompletionQueue, TransferError};
-use crate::rdma::domain::{Domain, Loan, Region, RemoteAccess, VerbsError};
+use crate::rdma::domain::{Domain, Region, RemoteAccess, TransferRegion, VerbsError};
 use crate::rdma::liveness_socket::{LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
@@ -143,7 +143,7 @@ pub struct RdmaSender {
     /// Registered memory that records are sent from.
     regions: Vec<Arc<Region>>,
     /// Memory that `post` had to register, each with the record that uses it, until that record has completed.
-    transient: VecDeque<(RecordSequence, Loan)>,
+    transient: VecDeque<(RecordSequence, TransferRegion)>,
     domain: Arc<Domain>,
     ring: SenderRing,
     peer: RemoteMemory,
@@ -198,7 +198,7 @@ impl RdmaSender {
         if let Some(region) = self.regions.iter().find(|region| region.contains(&data)) {
             return Ok(region.local_key());
         }
-        let region = Loan::new(&self.domain, &data)?;
+        let region = TransferRegion::new(&self.domain, &data)?;
         let key = region.local_key();
         self.transient.push_back((self.ring.next_record(), region));
         self.counters.registrations += 1;

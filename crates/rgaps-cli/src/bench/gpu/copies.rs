@@ -117,7 +117,7 @@ impl Pooling {
     /// µs until the last chunk is in the pool.
     pub(super) fn run(&self, from: &HostBuffer, to: PoolPart<'_>, bytes: u64) -> Result<f64, DeviceError> {
         let lane = Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: to, buffer: from };
-        let target = rgaps::device::copy::Target { pool_offset: 0, bytes };
+        let target = rgaps::device::copy::PoolBlock { pool_offset: 0, bytes };
         let mut copies = PoolingCopy::new(COPIES_MAX);
         let start = clock::monotonic_ns();
         let mut started = Ok(());

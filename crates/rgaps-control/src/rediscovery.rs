@@ -1,11 +1,11 @@
 //! Finds hosts that multicast had found and that have fallen silent, as soon as their network is back.
 //!
 //! In the long run zenoh scouts every 8 s, and does nothing else to find a peer that no configuration names. So this thread remembers the addresses
-//! of links, tries to connect to the hosts that are gone (a knock), and introduces each host that accepts to this host's session:
+//! of links, tries to connect to the hosts that are gone (a probe), and introduces each host that accepts to this host's session:
 //!
 //! ```text
-//!   links, every ROUND ──▶ Silent (hosts that are gone) ──▶ knock ──opened──▶ a short session with a link to both; gossip does the rest
-//!                                                               └──refused──▶ forgotten: the machine answers, its manager has left
+//!   links, every ROUND ──▶ LostHosts ──▶ probe ──opened──▶ a short session with a link to both; gossip does the rest
+//!                                              └──refused──▶ forgotten: the machine answers, its manager has left
 //! ```
 //!
 //! Trusts      no host: it connects only to addresses to which this host's zenoh had opened a link itself, to few hosts, for a limited time.
@@ -22,28 +22,28 @@ use zenoh::{Config as Zenoh, Session, Wait};
 
 /// Pause between two looks at the links.
 const ROUND: Duration = Duration::from_millis(250);
-/// How long one knock waits.
-const KNOCK: Duration = Duration::from_millis(750);
+/// How long one probe waits.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 /// How long gossip may take to connect the hosts.
 const INTRODUCTION: Duration = Duration::from_secs(2);
-/// How long to knock at a host, and how often it may accept without becoming a peer again.
+/// How long to probe a host, and how often it may accept without becoming a peer again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 const INTRODUCTIONS_MAX: u32 = 5;
-/// Hosts that are remembered, and hosts that are knocked at in a round.
+/// Hosts that are remembered, and hosts that are probed in a round.
 const REMEMBERED_MAX: usize = 256;
-const KNOCKS_A_ROUND: usize = 16;
+const PROBES_A_ROUND: usize = 16;
 
-/// The result of a knock.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knock {
+enum Probe {
     Opened,
     Refused,
-    Nothing,
+    Unanswered,
 }
 
 /// Which hosts are gone. No I/O, no clock.
 #[derive(Debug)]
-struct Silent<Id> {
+struct LostHosts<Id> {
     known: HashMap<Id, Known>,
 }
 
@@ -51,11 +51,11 @@ struct Silent<Id> {
 struct Known {
     address: SocketAddr,
     gone_since: Option<Instant>,
-    knocked: Instant,
+    probed: Instant,
     opened: u32,
 }
 
-impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
+impl<Id: Copy + Eq + std::hash::Hash> LostHosts<Id> {
     fn new() -> Self {
         Self { known: HashMap::new() }
     }
@@ -63,7 +63,7 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
     /// The current links: the host at the other end, and its address if this host opened the link.
     fn handle_links(&mut self, now: Instant, links: &[(Id, Option<SocketAddr>)]) {
         for (id, address) in links {
-            let new = |address: SocketAddr| Known { address, gone_since: None, knocked: now, opened: 0 };
+            let new = |address: SocketAddr| Known { address, gone_since: None, probed: now, opened: 0 };
             if let Some(known) = self.known.get_mut(id) {
                 *known = new(address.unwrap_or(known.address));
             } else if let Some(address) = address.filter(|_| self.known.len() < REMEMBERED_MAX) {
@@ -78,65 +78,65 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
         self.known.retain(|_, known| known.gone_since.is_none_or(|since| now - since < FORGOTTEN_AFTER));
     }
 
-    /// The hosts to knock at now: those that have waited longest.
-    fn poll_knocks(&mut self, now: Instant) -> Vec<(Id, SocketAddr)> {
+    /// The hosts to probe now: those that have waited longest.
+    fn poll_probes(&mut self, now: Instant) -> Vec<(Id, SocketAddr)> {
         let mut gone: Vec<(&Id, &mut Known)> =
             self.known.iter_mut().filter(|(_, known)| known.gone_since.is_some()).collect();
-        gone.sort_by_key(|(_, known)| known.knocked);
-        let turn = gone.into_iter().take(KNOCKS_A_ROUND);
+        gone.sort_by_key(|(_, known)| known.probed);
+        let turn = gone.into_iter().take(PROBES_A_ROUND);
         turn.map(|(id, known)| {
-            known.knocked = now;
+            known.probed = now;
             (*id, known.address)
         })
         .collect()
     }
 
-    /// Takes the result of a knock. True if the host should be introduced.
-    fn handle_knock(&mut self, id: Id, knock: Knock) -> bool {
+    /// Takes the result of a probe. True if the host should be introduced.
+    fn handle_probe(&mut self, id: Id, probe: Probe) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
-        known.opened += u32::from(knock == Knock::Opened);
-        if knock == Knock::Refused || known.opened > INTRODUCTIONS_MAX {
+        known.opened += u32::from(probe == Probe::Opened);
+        if probe == Probe::Refused || known.opened > INTRODUCTIONS_MAX {
             self.known.remove(&id);
             return false;
         }
-        knock == Knock::Opened
+        probe == Probe::Opened
     }
 }
 
-/// A thread that looks for silent hosts until this is dropped.
+/// A thread that looks for lost hosts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seeker {
+pub(crate) struct Rediscovery {
     /// Nothing is sent: dropping it ends the thread.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Seeker {
+impl Rediscovery {
     /// Starts the thread for a session; `introducer` configures the session that introduces hosts.
     pub(crate) fn start(session: Session, introducer: Zenoh) -> std::io::Result<Self> {
         let (alive, ended) = channel();
         let thread = std::thread::Builder::new()
-            .name("rgaps-seeker".to_owned())
-            .spawn(move || seek(&session, &introducer, &ended))?;
+            .name("rgaps-discovery".to_owned())
+            .spawn(move || rediscover(&session, &introducer, &ended))?;
         Ok(Self { alive: Some(alive), thread: Some(thread) })
     }
 }
 
-impl Drop for Seeker {
+impl Drop for Rediscovery {
     fn drop(&mut self) {
         drop(self.alive.take());
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn seek(session: &Session, introducer: &Zenoh, ended: &Receiver<()>) {
-    let mut silent = Silent::new();
+fn rediscover(session: &Session, introducer: &Zenoh, ended: &Receiver<()>) {
+    let mut lost = LostHosts::new();
     while ended.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
-        silent.handle_links(Instant::now(), &links(session));
-        let knocks = silent.poll_knocks(Instant::now());
-        let back: Vec<(ZenohId, SocketAddr)> = knock_at_all(&knocks)
+        lost.handle_links(Instant::now(), &links(session));
+        let probes = lost.poll_probes(Instant::now());
+        let back: Vec<(ZenohId, SocketAddr)> = probe_all(&probes)
             .into_iter()
-            .filter(|(id, _, knock)| silent.handle_knock(*id, *knock))
+            .filter(|(id, _, probe)| lost.handle_probe(*id, *probe))
             .map(|(id, address, _)| (id, address))
             .collect();
         if !back.is_empty()
@@ -171,18 +171,18 @@ fn links(session: &Session) -> Vec<(ZenohId, Option<SocketAddr>)> {
     session.info().links().wait().map(|link| (*link.zid(), opened(&link))).collect()
 }
 
-fn knock_at_all(hosts: &[(ZenohId, SocketAddr)]) -> Vec<(ZenohId, SocketAddr, Knock)> {
-    let knock = |address: &SocketAddr| match TcpStream::connect_timeout(address, KNOCK) {
-        Ok(_) => Knock::Opened,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Knock::Refused,
-        Err(_) => Knock::Nothing,
+fn probe_all(hosts: &[(ZenohId, SocketAddr)]) -> Vec<(ZenohId, SocketAddr, Probe)> {
+    let probe = |address: &SocketAddr| match TcpStream::connect_timeout(address, PROBE_TIMEOUT) {
+        Ok(_) => Probe::Opened,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Probe::Refused,
+        Err(_) => Probe::Unanswered,
     };
     std::thread::scope(|scope| {
-        let knocks: Vec<_> =
-            hosts.iter().map(|(id, address)| (id, address, scope.spawn(move || knock(address)))).collect();
-        knocks
+        let probes: Vec<_> =
+            hosts.iter().map(|(id, address)| (id, address, scope.spawn(move || probe(address)))).collect();
+        probes
             .into_iter()
-            .map(|(id, address, knocking)| (*id, *address, knocking.join().unwrap_or(Knock::Nothing)))
+            .map(|(id, address, probing)| (*id, *address, probing.join().unwrap_or(Probe::Unanswered)))
             .collect()
     })
 }
@@ -229,56 +229,56 @@ mod tests {
     }
 
     #[test]
-    fn a_gone_host_that_this_host_had_linked_is_knocked_at_until_it_is_back() {
+    fn a_gone_host_that_this_host_had_linked_is_probed_until_it_is_back() {
         let now = Instant::now();
-        let mut silent = Silent::new();
+        let mut lost = LostHosts::new();
         // Host 2 opened its link itself: its address is not known here, and it remembers this host.
-        silent.handle_links(now, &[(1, Some(at(1))), (2, None)]);
-        assert!(silent.poll_knocks(now).is_empty());
-        silent.handle_links(now, &[]);
-        assert_eq!(silent.poll_knocks(now), [(1, at(1))]);
-        assert!(!silent.handle_knock(1, Knock::Nothing));
-        assert_eq!(silent.poll_knocks(now), [(1, at(1))]);
-        assert!(silent.handle_knock(1, Knock::Opened));
+        lost.handle_links(now, &[(1, Some(at(1))), (2, None)]);
+        assert!(lost.poll_probes(now).is_empty());
+        lost.handle_links(now, &[]);
+        assert_eq!(lost.poll_probes(now), [(1, at(1))]);
+        assert!(!lost.handle_probe(1, Probe::Unanswered));
+        assert_eq!(lost.poll_probes(now), [(1, at(1))]);
+        assert!(lost.handle_probe(1, Probe::Opened));
         // Host 1 opened the link this time; its address stays known.
-        silent.handle_links(now, &[(1, None)]);
-        assert!(silent.poll_knocks(now).is_empty());
-        silent.handle_links(now, &[]);
-        assert_eq!(silent.poll_knocks(now), [(1, at(1))]);
+        lost.handle_links(now, &[(1, None)]);
+        assert!(lost.poll_probes(now).is_empty());
+        lost.handle_links(now, &[]);
+        assert_eq!(lost.poll_probes(now), [(1, at(1))]);
     }
 
     #[test]
     fn a_host_that_refuses_accepts_in_vain_or_is_long_gone_is_forgotten() {
         let now = Instant::now();
         let gone = || {
-            let mut silent = Silent::new();
-            silent.handle_links(now, &[(1, Some(at(1)))]);
-            silent.handle_links(now, &[]);
-            silent
+            let mut lost = LostHosts::new();
+            lost.handle_links(now, &[(1, Some(at(1)))]);
+            lost.handle_links(now, &[]);
+            lost
         };
         let mut refused = gone();
-        assert!(!refused.handle_knock(1, Knock::Refused));
-        assert!(refused.poll_knocks(now).is_empty());
+        assert!(!refused.handle_probe(1, Probe::Refused));
+        assert!(refused.poll_probes(now).is_empty());
         let mut vain = gone();
-        let opened = (0..100).filter(|_| vain.handle_knock(1, Knock::Opened)).count();
+        let opened = (0..100).filter(|_| vain.handle_probe(1, Probe::Opened)).count();
         assert_eq!(opened, INTRODUCTIONS_MAX as usize);
         let mut long = gone();
         long.handle_links(now + FORGOTTEN_AFTER, &[]);
-        assert!(long.poll_knocks(now).is_empty());
+        assert!(long.poll_probes(now).is_empty());
     }
 
     #[test]
     fn few_hosts_are_remembered_and_each_gone_one_gets_its_turn() {
         let mut now = Instant::now();
-        let mut silent = Silent::new();
+        let mut lost = LostHosts::new();
         let many: Vec<(u16, Option<SocketAddr>)> = (0..1000).map(|id| (id, Some(at(id)))).collect();
-        silent.handle_links(now, &many);
-        silent.handle_links(now, &[]);
-        let mut knocked = std::collections::HashSet::new();
-        for _ in 0..REMEMBERED_MAX / KNOCKS_A_ROUND {
+        lost.handle_links(now, &many);
+        lost.handle_links(now, &[]);
+        let mut probed = std::collections::HashSet::new();
+        for _ in 0..REMEMBERED_MAX / PROBES_A_ROUND {
             now += ROUND;
-            knocked.extend(silent.poll_knocks(now));
+            probed.extend(lost.poll_probes(now));
         }
-        assert_eq!(knocked.len(), REMEMBERED_MAX);
+        assert_eq!(probed.len(), REMEMBERED_MAX);
     }
 }
