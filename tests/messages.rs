@@ -178,7 +178,7 @@ fn a_handle_has_the_layout_of_gpu_handle() {
         sequence: 5,
         position: 6,
         payload_bytes: 7,
-        slot: 8,
+        entry: 8,
         generation: 9,
         layout_version: 10,
         kind: 11,
@@ -186,7 +186,7 @@ fn a_handle_has_the_layout_of_gpu_handle() {
     let message = Message { layouts: &layouts, name: HANDLE, bytes: handle.to_bytes().to_vec() };
     assert_eq!(message.bytes.len(), layouts.bytes(HANDLE));
     assert_eq!((message.field("source_host"), message.field("topic_id")), (&[1; 16][..], &[2; 16][..]));
-    let numbers = ["host_epoch", "publisher", "sequence", "position", "payload_bytes", "slot", "generation"];
+    let numbers = ["host_epoch", "publisher", "sequence", "position", "payload_bytes", "entry", "generation"];
     let numbers = numbers.into_iter().chain(["layout_version", "kind"]);
     assert_eq!(numbers.map(|field| message.number(field)).collect::<Vec<_>>(), (3..=11).collect::<Vec<u64>>());
     let versions = constants("rgaps_msgs/msg/GpuHandle.msg", "LAYOUT_");

@@ -40,7 +40,7 @@ rgaps_message_handle_t handle_of(rgaps_kind_t kind, std::uint64_t bytes) {
   handle.sequence = 3;
   handle.position = 4;
   handle.payload_bytes = bytes;
-  handle.slot = 5;
+  handle.entry = 5;
   handle.generation = 6;
   handle.layout_version = 1;
   handle.kind = kind;
@@ -53,7 +53,7 @@ void expect_common(const Descriptor &descriptor, rgaps_kind_t kind, std::uint64_
   EXPECT(descriptor.handle.source_host[15] == 15 && descriptor.handle.topic_id[0] == 100);
   EXPECT(descriptor.handle.host_epoch == 1 && descriptor.handle.publisher == 2 && descriptor.handle.sequence == 3);
   EXPECT(descriptor.handle.position == 4 && descriptor.handle.payload_bytes == bytes);
-  EXPECT(descriptor.handle.slot == 5 && descriptor.handle.generation == 6);
+  EXPECT(descriptor.handle.entry == 5 && descriptor.handle.generation == 6);
   EXPECT(descriptor.handle.layout_version == descriptor.handle.LAYOUT_VERSION && descriptor.handle.kind == kind);
   EXPECT(descriptor.stamp_sec == 12 && descriptor.stamp_nanosec == 34);
   EXPECT(std::memcmp(descriptor.frame_id.data(), "front\0", 6) == 0 && descriptor.frame_id[63] == 0);

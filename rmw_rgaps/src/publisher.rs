@@ -134,7 +134,7 @@ fn known(observer: &Observer, handle: &Handle, is_local: bool) -> Known {
     }
     let name = |of: &MessageInfo| (of.source_host, of.host_epoch, of.publisher, of.sequence);
     let wanted = (handle.source_host, handle.host_epoch, handle.publisher, handle.sequence);
-    let is_there = observer.message(handle.slot, handle.generation).is_some_and(|info| name(&info) == wanted);
+    let is_there = observer.message(handle.entry, handle.generation).is_some_and(|info| name(&info) == wanted);
     let was_there = || {
         let publisher = observer.publisher(handle.publisher).filter(|publisher| is_local && !publisher.remote);
         publisher.is_some_and(|publisher| handle.sequence <= publisher.published)

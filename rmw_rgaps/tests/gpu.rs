@@ -373,7 +373,7 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
         (Handle { publisher: 5, ..later[2] }, "which is no message of this topic that this host has"),
         (push(&elsewhere, 1), "which is no message of this topic"),
         (Handle { source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
-        (Handle { slot: u32::MAX, source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
+        (Handle { entry: u32::MAX, source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
         (Handle { generation: later[2].generation + 1, source_host: [9; 16], ..later[2] }, "which is no message"),
     ];
     for (handle, why) in refused {

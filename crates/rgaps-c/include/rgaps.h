@@ -674,7 +674,7 @@ typedef struct {
   /**
    * Index of the message's entry in that host's message table.
    */
-  uint32_t slot;
+  uint32_t entry;
   /**
    * Generation of the entry.
    */

@@ -39,7 +39,7 @@ pub struct rgaps_message_handle_t {
     /// Bytes of the payload.
     pub payload_bytes: u64,
     /// Index of the message's entry in that host's message table.
-    pub slot: u32,
+    pub entry: u32,
     /// Generation of the entry.
     pub generation: u32,
     /// Version of this layout.
@@ -53,7 +53,7 @@ const _: () = assert!(size_of::<rgaps_message_handle_t>() == Handle::BYTES);
 impl From<Handle> for rgaps_message_handle_t {
     fn from(handle: Handle) -> Self {
         let Handle { source_host, topic_id, host_epoch, publisher, sequence, position, payload_bytes, .. } = handle;
-        let Handle { slot, generation, layout_version, kind, .. } = handle;
+        let Handle { entry, generation, layout_version, kind, .. } = handle;
         Self {
             source_host,
             topic_id,
@@ -62,7 +62,7 @@ impl From<Handle> for rgaps_message_handle_t {
             sequence,
             position,
             payload_bytes,
-            slot,
+            entry,
             generation,
             layout_version,
             kind,
@@ -73,7 +73,7 @@ impl From<Handle> for rgaps_message_handle_t {
 impl From<rgaps_message_handle_t> for Handle {
     fn from(handle: rgaps_message_handle_t) -> Self {
         let rgaps_message_handle_t { source_host, topic_id, host_epoch, publisher, sequence, position, .. } = handle;
-        let rgaps_message_handle_t { payload_bytes, slot, generation, layout_version, kind, .. } = handle;
+        let rgaps_message_handle_t { payload_bytes, entry, generation, layout_version, kind, .. } = handle;
         Self {
             source_host,
             topic_id,
@@ -82,7 +82,7 @@ impl From<rgaps_message_handle_t> for Handle {
             sequence,
             position,
             payload_bytes,
-            slot,
+            entry,
             generation,
             layout_version,
             kind,

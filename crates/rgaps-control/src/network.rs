@@ -176,7 +176,8 @@ impl Network {
         let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink }).map_err(no_thread)?;
         let rediscovery = introducer.map(|introducer| Rediscovery::start(session.clone(), introducer));
         let rediscovery = rediscovery.transpose().map_err(no_thread)?;
-        let joined = Joined { announcer, _rediscovery: rediscovery, session, _declared: (token, subscriber, queryable) };
+        let joined =
+            Joined { announcer, _rediscovery: rediscovery, session, _declared: (token, subscriber, queryable) };
         Ok(Self { joined: Some(joined), host })
     }
 

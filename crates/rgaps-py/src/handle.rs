@@ -29,7 +29,7 @@ mapping! {
         /// Bytes of the payload.
         payload_bytes: u64,
         /// Index in that host's message table.
-        slot: u32,
+        entry: u32,
         /// Generation of the entry.
         generation: u32,
         /// Version of the handle's layout; other versions are refused.
@@ -80,7 +80,7 @@ impl From<Handle> for MessageHandle {
             sequence: handle.sequence,
             position: handle.position,
             payload_bytes: handle.payload_bytes,
-            slot: handle.slot,
+            entry: handle.entry,
             generation: handle.generation,
             layout_version: handle.layout_version,
             kind: handle.kind,
@@ -98,7 +98,7 @@ impl From<&MessageHandle> for Handle {
             sequence: handle.sequence,
             position: handle.position,
             payload_bytes: handle.payload_bytes,
-            slot: handle.slot,
+            entry: handle.entry,
             generation: handle.generation,
             layout_version: handle.layout_version,
             kind: handle.kind,

@@ -13,7 +13,7 @@ use rgaps_shm::sightings::MessageName;
 
 /// The name of a message. rgaps_msgs/GpuHandle and `rgaps_handle_t` in C have the same bytes.
 ///
-/// (`source_host`, `host_epoch`, `publisher`, `sequence`) name the message on every host. (`topic_id`, `position`, `slot`, `generation`) locate it in
+/// (`source_host`, `host_epoch`, `publisher`, `sequence`) name the message on every host. (`topic_id`, `position`, `entry`, `generation`) locate it in
 /// one host's segment, and are valid on that host only.
 ///
 /// ```
@@ -40,7 +40,7 @@ pub struct Handle {
     /// Bytes of the payload.
     pub payload_bytes: u64,
     /// Index of the message's entry in that host's message table.
-    pub slot: u32,
+    pub entry: u32,
     /// Generation of the entry.
     pub generation: u32,
     /// Version of this layout. A take refuses other versions.
@@ -64,7 +64,7 @@ impl Handle {
             sequence: info.sequence,
             position: info.position,
             payload_bytes: info.bytes,
-            slot: message.index.0.into(),
+            entry: message.index.0.into(),
             generation: message.generation.0,
             layout_version: Self::LAYOUT_VERSION,
             kind: info.kind,
@@ -77,7 +77,7 @@ impl Handle {
         bytes[..16].copy_from_slice(&self.source_host);
         bytes[16..32].copy_from_slice(&self.topic_id);
         let words = [self.host_epoch, self.publisher, self.sequence, self.position, self.payload_bytes];
-        let halves = [self.slot, self.generation, self.layout_version, self.kind];
+        let halves = [self.entry, self.generation, self.layout_version, self.kind];
         bytes[32..72].as_chunks_mut().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_ne_bytes());
         bytes[72..].as_chunks_mut().0.iter_mut().zip(halves).for_each(|(to, half)| *to = half.to_ne_bytes());
         bytes
@@ -96,7 +96,7 @@ impl Handle {
             sequence: word(2),
             position: word(3),
             payload_bytes: word(4),
-            slot: half(0),
+            entry: half(0),
             generation: half(1),
             layout_version: half(2),
             kind: half(3),

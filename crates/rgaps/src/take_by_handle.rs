@@ -349,7 +349,7 @@ impl<T: Meta> Subscriber<T> {
     /// The present generation of the entry that the handle names, if the handle names this segment.
     fn entry_generation(&self, handle: &Handle) -> Option<u32> {
         let attachment = &self.inner().attachment;
-        let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == attachment.topic.0)?;
+        let index = u16::try_from(handle.entry).ok().filter(|_| handle.topic_id == attachment.topic.0)?;
         Some(attachment.segment.words(MessageIndex(index)).life()?.generation.0)
     }
 

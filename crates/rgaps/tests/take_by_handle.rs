@@ -105,7 +105,7 @@ fn a_handle_of_another_kind_layout_run_or_generation_is_refused_at_once() {
     for nonsense in [Handle::from_bytes(&[0; Handle::BYTES]), Handle::from_bytes(&[0xff; Handle::BYTES])] {
         assert!(matches!(refused(nonsense), TakeByHandleError::Layout { .. }));
     }
-    let nowhere = refused(Handle { slot: u32::MAX, publisher: 5, ..handle });
+    let nowhere = refused(Handle { entry: u32::MAX, publisher: 5, ..handle });
     assert!(matches!(nowhere, TakeByHandleError::Gone { publisher: 5, .. }), "{nowhere}");
     assert_eq!(subscriber.take_by_handle(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
 }

@@ -78,7 +78,7 @@ fn descriptors(executor: &mut Executor) {
     let mut lies = vec![handle, Handle { host_epoch: handle.host_epoch - 1, ..handle }];
     lies.push(Handle { generation: handle.generation + 1, sequence: 9, ..handle });
     lies.push(Handle { sequence: u64::MAX, ..handle });
-    lies.push(Handle { sequence: 0, position: u64::MAX, slot: u32::MAX, ..handle });
+    lies.push(Handle { sequence: 0, position: u64::MAX, entry: u32::MAX, ..handle });
     lies.push(Handle { kind: 3, ..handle });
     lies.push(Handle { layout_version: 0, ..handle });
     lies.push(Handle::from_bytes(&[0xff; Handle::BYTES]));
