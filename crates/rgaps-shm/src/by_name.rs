@@ -1,4 +1,19 @@
-//! How a reader finds the message with a given name, and what it does with the messages that it skips (drawn in sightings.rs).
+//! Takes by name instead of in order, for a caller that gets a message's name from elsewhere (a ROS descriptor).
+//!
+//! ```text
+//!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...
+//!                                                        └──▶ held, and given out
+//! ```
+//!
+//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Each take then also releases that
+//! publisher's earlier waiting messages, since no later take names them. They count as lost, except at the first take by name of a publisher: the
+//! caller never got the names of its earlier messages. Messages skipped before the very first take by name do not count as lost either.
+//!
+//! Invariants  A message that a take by name skips is not held. It waits like any unread message, for a take of either kind, and its publisher
+//!             may drop it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX`
+//!             messages wait before a taken one, and of each publisher at most half of its entries, so that it has some to go on with. None waits
+//!             for longer than half a lap of the queue, since after a whole lap it could not be found. A message that is released for one of these
+//!             bounds counts as lost.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,8 +22,8 @@ use crate::history::MessageRef;
 use crate::peek::{read_life, walk};
 use crate::queue::{Named, Position, Slot};
 use crate::reader::{Attempt, ReaderPort, TakeRefused};
+use crate::seen_publishers::{MessageName, Seen, TakenByName};
 use crate::segment::entries_of;
-use crate::sightings::{MessageName, Seen, TakenByName};
 
 /// Most messages that a keep-all subscriber lets wait before a message taken by name; of each publisher, at most half of its entries.
 const PASSED_MAX: usize = 64;

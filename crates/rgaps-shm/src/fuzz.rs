@@ -15,7 +15,7 @@ use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, S
 use crate::layout::{message_offset, publisher_offset, subscriber_offset};
 use crate::observer::Observer;
 use crate::queue::MessageIndex;
-use crate::sightings::MessageName;
+use crate::seen_publishers::MessageName;
 use crate::{
     Exhaustion, Held, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment, SlotTable,
     SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,

@@ -7,7 +7,7 @@
 //!   the wait for space, `room` decides what a publisher without space gives up, `evict` names the subscribers whose unread messages may be
 //!   dropped, `subscribers` reads the words of all subscribers, `pending` is a published message whose bytes a stream has not written yet.
 //! * Subscribers: `reader` is their port. `held` is a message that is being read, `put_back` keeps messages that were taken and returned, `past`
-//!   finds the messages that history keeps, `sightings` and `by_name` take messages by name, `peek` reads messages without holding them,
+//!   finds the messages that history keeps, `seen_publishers` and `by_name` take messages by name, `peek` reads messages without holding them,
 //!   `ready_count` counts the messages that could be taken.
 //! * The manager: `slot_table` admits publishers and subscribers, and finishes the messages of dead publishers. `last_received` finds the last
 //!   message of each remote publisher.
@@ -68,9 +68,9 @@ pub mod ready_count;
 #[cfg(not(any(loom, shuttle)))]
 mod room;
 #[cfg(not(any(loom, shuttle)))]
-pub mod segment;
+pub mod seen_publishers;
 #[cfg(not(any(loom, shuttle)))]
-pub mod sightings;
+pub mod segment;
 #[cfg(not(any(loom, shuttle)))]
 pub mod slot;
 #[cfg(not(any(loom, shuttle)))]

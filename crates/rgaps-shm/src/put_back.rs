@@ -11,7 +11,7 @@ use crate::held::Held;
 use crate::message::Readiness;
 use crate::queue::Position;
 use crate::reader::{ReaderPort, TakeRefused};
-use crate::sightings::MessageName;
+use crate::seen_publishers::MessageName;
 
 impl ReaderPort {
     /// Puts back a message that the caller cannot use now: it is the next of its publisher again, and counts as not taken.

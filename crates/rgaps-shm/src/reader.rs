@@ -30,8 +30,8 @@ use crate::past::{history, want_history};
 use crate::peek::{read_life, walk};
 use crate::queue::{Named, Position, Slot};
 use crate::ready_count::{ReadyCount, SET_ASIDE_MAX};
+use crate::seen_publishers::SeenPublishers;
 use crate::segment::{Segment, entries_of};
-use crate::sightings::Sightings;
 use crate::slot::SubscriberSlot;
 use crate::space::{CutOff, PortError};
 
@@ -92,7 +92,7 @@ pub struct ReaderPort {
     /// Messages held but not given out: their bytes were not there yet, or they were put back. In the order of their positions.
     pub(crate) set_aside: VecDeque<Held>,
     /// Messages that takes by name have seen.
-    pub(crate) seen: Sightings,
+    pub(crate) seen: SeenPublishers,
     /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
     held: Arc<HeldCounts>,
@@ -124,7 +124,7 @@ impl ReaderPort {
             backlog,
             out_of_turn: BTreeSet::new(),
             set_aside: VecDeque::new(),
-            seen: Sightings::default(),
+            seen: SeenPublishers::default(),
             forgiven: 0,
             held: Arc::new(HeldCounts::new()),
             is_closed: false,

@@ -11,7 +11,7 @@ use host::{Host, lost, sequences, take, take_by_name};
 use proptest::prelude::*;
 use rgaps_shm::layout::QUEUE_SLOTS;
 use rgaps_shm::message::Readiness;
-use rgaps_shm::sightings::{MessageName, TakenByName};
+use rgaps_shm::seen_publishers::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {

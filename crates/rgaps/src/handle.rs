@@ -9,7 +9,7 @@
 
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::info::MessageInfo;
-use rgaps_shm::sightings::MessageName;
+use rgaps_shm::seen_publishers::MessageName;
 
 /// The name of a message. rgaps_msgs/GpuHandle and `rgaps_handle_t` in C have the same bytes.
 ///

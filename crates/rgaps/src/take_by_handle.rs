@@ -14,7 +14,7 @@ use rgaps_device::{DeviceError, Stream, StreamWord};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
-use rgaps_shm::sightings::TakenByName;
+use rgaps_shm::seen_publishers::TakenByName;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::dynamic::Kind;

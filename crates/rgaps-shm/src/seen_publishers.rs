@@ -1,19 +1,6 @@
-//! Takes by name instead of in order, for a caller that gets a message's name from elsewhere (a ROS descriptor).
+//! The names of messages, and what takes by name have seen of each publisher (by_name.rs).
 //!
-//! ```text
-//!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...
-//!                                                        └──▶ held, and given out
-//! ```
-//!
-//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Each take then also releases that
-//! publisher's earlier waiting messages, since no later take names them. They count as lost, except at the first take by name of a publisher: the
-//! caller never got the names of its earlier messages. Messages skipped before the very first take by name do not count as lost either.
-//!
-//! Invariants  A message that a take by name skips is not held. It waits like any unread message, for a take of either kind, and its publisher
-//!             may drop it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX`
-//!             messages wait before a taken one, and of each publisher at most half of its entries, so that it has some to go on with. None waits
-//!             for longer than half a lap of the queue, since after a whole lap it could not be found. A message that is released for one of these
-//!             bounds counts as lost.
+//! Bounds      `PUBLISHERS_REMEMBERED` publishers; the one that was silent longest is forgotten first.
 
 use std::collections::VecDeque;
 
@@ -68,13 +55,13 @@ pub struct Seen {
 
 /// The newest message of each publisher that takes by name have seen, the most recent first.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings {
+pub(crate) struct SeenPublishers {
     seen: VecDeque<Seen>,
     in_order: bool,
     has_given: bool,
 }
 
-impl Sightings {
+impl SeenPublishers {
     pub(crate) fn note(&mut self, info: &MessageInfo) {
         let name = MessageName::of(info);
         // The most recent publishers are at the front, so the search is short.
@@ -140,7 +127,7 @@ mod tests {
             ..MessageInfo::default()
         };
         let name = |sequence| MessageName { publisher: 7, sequence };
-        let mut seen = Sightings::default();
+        let mut seen = SeenPublishers::default();
         seen.note(&info(5, 10, 1));
         assert!(seen.has_passed(name(5)) && !seen.has_passed(name(6)));
         seen.note(&info(1000, 11, u64::MAX));
