@@ -20,11 +20,11 @@ use rgaps_shm::SubscriberFiles;
 
 use crate::refusals::{exhausted, is_of_descriptors};
 
-/// Connections of clients whose locks are not confirmed yet; the oldest makes way for one more.
-const STRANGERS_MAX: usize = 64;
+/// Connections of clients whose locks are not confirmed yet; the oldest is closed for one more.
+const UNCONFIRMED_MAX: usize = 64;
 
-/// Connections kept of one client that were cut off.
-const CUT_MAX: usize = 4;
+/// Connections kept of one client that the manager has disconnected.
+const DISCONNECTED_MAX: usize = 4;
 
 /// Unread descriptors at which the manager stops reading a client's requests: those of one answer.
 const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
@@ -52,10 +52,10 @@ impl Occupied {
 /// One process (or one node of it).
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// `None` once it has hung up or was cut off; its slots stay until it is dead.
+    /// `None` once it has hung up or is disconnected; its slots stay until it is dead.
     pub(crate) connection: Option<Connection>,
-    /// Connections that were cut off. The client, or a process forked from it, may still have the other end.
-    cut: Vec<Connection>,
+    /// Connections that the manager has disconnected. The client, or a process forked from it, may still have the other end.
+    disconnected: Vec<Connection>,
     /// The pidfd of its process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
     /// Its process id, for notes and log lines.
@@ -82,7 +82,7 @@ impl Client {
     pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection: Some(connection),
-            cut: Vec::new(),
+            disconnected: Vec::new(),
             pidfd: None,
             pid: 0,
             lock: None,
@@ -139,25 +139,25 @@ impl Client {
     }
 
     /// Closes the connection of a client that has not hung up. The client finds it closed and connects again.
-    pub(crate) fn cut_off(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.end_sending();
-            self.keep_cut([connection]);
+            self.keep_disconnected([connection]);
         }
     }
 
-    /// Keeps connections that were cut off while another process may have the other end: a fork has those that were open when it was forked.
-    fn keep_cut(&mut self, cut: impl IntoIterator<Item = Connection>) {
-        self.cut.extend(cut);
-        let over = self.cut.extract_if(.., |connection| connection.has_hung_up());
+    /// Keeps disconnected connections while another process may have the other end: a fork has those that were open when it was forked.
+    fn keep_disconnected(&mut self, connections: impl IntoIterator<Item = Connection>) {
+        self.disconnected.extend(connections);
+        let over = self.disconnected.extract_if(.., |connection| connection.has_hung_up());
         over.for_each(Connection::close_elsewhere);
-        let more = self.cut.len().saturating_sub(CUT_MAX);
-        self.cut.drain(..more).for_each(Connection::close_elsewhere);
+        let more = self.disconnected.len().saturating_sub(DISCONNECTED_MAX);
+        self.disconnected.drain(..more).for_each(Connection::close_elsewhere);
     }
 
     /// Answers a request; false if the answer does not reach the client.
     pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
-        self.look_whether_it_reads();
+        self.update_unread();
         let Some(connection) = &self.connection else { return false };
         let sent = connection.send_now(&ToClient::Reply { id, reply }, descriptors);
         // The manager could not send this answer, through no fault of the client: the client gets a refusal instead.
@@ -166,40 +166,40 @@ impl Client {
             Err(error @ LocalError::TooManyUnread { .. }) => error.to_string(),
             sent => {
                 self.unread += descriptors.len();
-                return self.is_told(sent);
+                return self.is_sent(sent);
             }
         };
-        self.tell(&ToClient::Reply { id, reply: Err(Refusal::Exhausted(why)) });
+        self.send(&ToClient::Reply { id, reply: Err(Refusal::Exhausted(why)) });
         false
     }
 
-    /// Sends a notice; cuts the client off if its socket is full.
+    /// Sends a notice; disconnects the client if its socket is full.
     pub(crate) fn notify(&mut self, notice: Notice) {
-        self.tell(&ToClient::Notice(notice));
+        self.send(&ToClient::Notice(notice));
     }
 
-    fn tell(&mut self, message: &ToClient) -> bool {
+    fn send(&mut self, message: &ToClient) -> bool {
         let Some(connection) = self.connection.as_ref().filter(|_| !self.has_ended) else { return false };
         let sent = connection.send_now(message, &[]);
-        self.is_told(sent)
+        self.is_sent(sent)
     }
 
     /// Whether it has left so many descriptors unread that the manager reads no more of its requests. The kernel bounds the descriptors in flight
     /// for each user (RLIMIT_NOFILE of the sender), so a client that does not read would keep other clients from getting any.
     pub(crate) fn is_behind(&mut self) -> bool {
-        self.unread >= UNREAD_DESCRIPTORS_MAX && self.look_whether_it_reads() > 0
+        self.unread >= UNREAD_DESCRIPTORS_MAX && self.update_unread() > 0
     }
 
     /// How many descriptors it may not have read yet.
-    fn look_whether_it_reads(&mut self) -> usize {
+    fn update_unread(&mut self) -> usize {
         if self.unread > 0 && self.connection.as_ref().is_none_or(Connection::is_all_read) {
             self.unread = 0;
         }
         self.unread
     }
 
-    /// Whether a message was sent. If it was not, cuts the client off, except for a message that is too long.
-    fn is_told(&mut self, sent: Result<(), LocalError>) -> bool {
+    /// Whether a message was sent. If it was not, disconnects the client, except for a message that is too long.
+    fn is_sent(&mut self, sent: Result<(), LocalError>) -> bool {
         match sent {
             Ok(()) => return true,
             // The client has hung up: its pidfd and its lock show whether it has ended.
@@ -210,16 +210,16 @@ impl Client {
                 return false;
             }
             Err(error) => {
-                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects again");
+                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is disconnected until it connects again");
             }
         }
-        self.cut_off();
+        self.disconnect();
         false
     }
 
     /// Whether any process has an end of its connections open; after the client's death, that is a process forked from it.
     pub(crate) fn is_held_open(&self) -> bool {
-        self.connection.iter().chain(&self.cut).any(|connection| !connection.has_hung_up())
+        self.connection.iter().chain(&self.disconnected).any(|connection| !connection.has_hung_up())
     }
 
     fn is_in(&self, topic: TopicId) -> bool {
@@ -230,7 +230,7 @@ impl Client {
         self.slots.iter().any(|slot| slot.topic == topic && slot.role() == Role::Publisher)
     }
 
-    /// Whether it has neither a connection nor slots, and no other process has an end of a connection that was cut off: the client's next connection
+    /// Whether it has neither a connection nor slots, and no other process has an end of a disconnected connection: the client's next connection
     /// takes that over.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.is_none() && self.slots.is_empty() && !self.is_held_open()
@@ -240,7 +240,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.hang_up();
-        self.cut.drain(..).for_each(Connection::close_elsewhere);
+        self.disconnected.drain(..).for_each(Connection::close_elsewhere);
     }
 }
 
@@ -252,11 +252,11 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// The oldest connection whose client's lock is not confirmed, if there are so many that it must make way for the next.
-    pub(crate) fn oldest_stranger(&self) -> Option<ClientId> {
-        let strangers = self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id);
-        let count = strangers.clone().count();
-        strangers.min().filter(|_| count >= STRANGERS_MAX)
+    /// The oldest connection whose client's lock is not confirmed, if there are so many that it must be closed for the next.
+    pub(crate) fn oldest_unconfirmed(&self) -> Option<ClientId> {
+        let unconfirmed = self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id);
+        let count = unconfirmed.clone().count();
+        unconfirmed.min().filter(|_| count >= UNCONFIRMED_MAX)
     }
 
     /// A connection that has said nothing yet.
@@ -351,18 +351,19 @@ impl Clients {
         }
     }
 
-    /// Moves a slot, and the connections that were cut off, from one connection of a client to another.
+    /// Moves a slot, and the disconnected connections, from one connection of a client to another.
     pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
-        self.hand_over_cut(from, to);
+        self.hand_over_disconnected(from, to);
         self.release(from, occupied);
         self.occupy(to, *occupied);
     }
 
-    /// Moves the connections that were cut off from one connection of a client to another.
-    pub(crate) fn hand_over_cut(&mut self, from: ClientId, to: ClientId) {
-        let cut = self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.cut));
+    /// Moves the disconnected connections from one connection of a client to another.
+    pub(crate) fn hand_over_disconnected(&mut self, from: ClientId, to: ClientId) {
+        let disconnected =
+            self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.disconnected));
         if let Some(to) = self.by_id.get_mut(&to) {
-            to.keep_cut(cut.into_iter().flatten());
+            to.keep_disconnected(disconnected.into_iter().flatten());
         }
     }
 
@@ -411,7 +412,7 @@ mod tests {
             assert_eq!(number(&other_end).unwrap(), sent, "the others get all");
             sent += 1;
         }
-        assert!(!stuck.reply(1, Ok(Reply::Done), &[]), "the client is cut off");
+        assert!(!stuck.reply(1, Ok(Reply::Done), &[]), "the client is disconnected");
         assert!(other.reply(1, Ok(Reply::Done), &[]));
         let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
         assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());

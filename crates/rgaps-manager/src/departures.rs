@@ -17,7 +17,7 @@ impl Manager {
     pub(crate) fn hung_up(&mut self, id: ClientId, error: &LocalError) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         if !matches!(error, LocalError::Closed) {
-            tracing::warn!(pid = client.pid, %error, "a client is cut off");
+            tracing::warn!(pid = client.pid, %error, "a client is disconnected");
         }
         client.hang_up();
         // Slots stay taken until the pidfd shows that the process is dead, or until it has released its lock: a driver may still copy.

@@ -1,9 +1,9 @@
-//! The manager's one thread of decisions. It sleeps on its socket, its clients' sockets and pidfds, and its mailbox; whatever wakes it is
-//! a fact, and what follows from all facts is made so (`topic_changed`).
+//! The manager's one thread that decides. It sleeps on its socket, the sockets and pidfds of its clients, and its mailbox. What wakes it changes the
+//! manager's state; `topic_changed` then starts and ends what follows from that state.
 //!
-//! A turn serves clients first, each a few requests, then takes a bounded share of what workers and the network say. However much that is,
-//! clients have their turn again soon. A turn costs as much as what it serves and a look at each client; what costs a look at each topic is
-//! done when it is due (`tick`), however many turns there are.
+//! Each turn serves clients first, a few requests each, and then a bounded share of what workers and the network report. So clients wait for a
+//! bounded time, however much the others report. A turn costs what it serves, plus a look at each client. Work that looks at each topic is done in
+//! `tick`, however many turns there are.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,11 +39,11 @@ use crate::topics::{Topic, Topics};
 const REQUESTS_A_TURN: usize = 8;
 /// Events of workers before clients have their turn again.
 const EVENTS_A_TURN: usize = 32;
-/// How often the manager looks at what no descriptor tells: draining pools, offers, deaths of clients that are not connected, idleness.
+/// How often the manager looks at what no descriptor reports: draining pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
 
-/// All that a manager knows.
+/// The manager's state.
 pub(crate) struct Manager {
     pub(crate) config: Arc<Config>,
     pub(crate) dir: RuntimeDir,
@@ -286,14 +286,14 @@ impl Manager {
         loop {
             match self.runtime_files.listener().accept() {
                 Ok(Some(connection)) => {
-                    if let Some(stranger) = self.clients.oldest_stranger() {
-                        self.remove(stranger);
+                    if let Some(oldest) = self.clients.oldest_unconfirmed() {
+                        self.remove(oldest);
                     }
                     self.clients.add(connection);
                 }
                 Ok(None) => return self.full_until = None,
                 Err(error) => {
-                    // Once, and then again only after somebody has got in.
+                    // Logged once, and again only after a client was accepted.
                     if self.full_until.is_none() {
                         tracing::warn!(%error, "a client could not be accepted; it waits");
                     }
@@ -304,7 +304,7 @@ impl Manager {
         }
     }
 
-    /// A few requests of a client; then it is the others' turn.
+    /// Serves a few requests of a client. Others are served before its next ones.
     fn read_client(&mut self, id: ClientId) {
         if self.clients.by_id.get(&id).is_some_and(|client| client.has_ended) {
             return self.hung_up(id, &LocalError::Closed);

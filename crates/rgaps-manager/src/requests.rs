@@ -176,7 +176,7 @@ impl Manager {
         let is_earlier = |other: &Client| other.lock == Some(lock) && other.slots.is_empty();
         let earlier = self.clients.by_id.iter().filter(|(other, client)| **other != id && is_earlier(client));
         for earlier in earlier.map(|(earlier, _)| *earlier).collect::<Vec<_>>() {
-            self.clients.hand_over_cut(earlier, id);
+            self.clients.hand_over_disconnected(earlier, id);
             self.remove(earlier);
         }
     }

@@ -182,7 +182,7 @@ impl Manager {
         for id in missing.clients {
             // The client connects again and locks a new file; it keeps its slots. A dead client is not cut off: its slots wait for its streams.
             if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
-                client.cut_off();
+                client.disconnect();
             }
         }
         for id in missing.topics {

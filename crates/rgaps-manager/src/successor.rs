@@ -237,7 +237,7 @@ impl Manager {
                 return Ok(Taken::AsBefore);
             }
             Handed::Kept { .. } => {}
-            // An earlier connection of this client has the slot: it was cut off, and the manager still has pool and words.
+            // An earlier connection of this client has the slot: the manager disconnected it, and still has pool and words.
             _ if occupant.is_some() => {}
             Handed::Publisher { slot, qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())

@@ -58,7 +58,7 @@ fn a_stopped_client_blocks_no_other_client_and_keeps_its_slot() {
 
     let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
     let mut made = 0;
-    while !log().contains("a client is cut off") {
+    while !log().contains("a client is disconnected") {
         assert!(made < SUBSCRIBERS_MAX, "{made} notices went to a client that reads none\n{}", log());
         for _ in 0..16 {
             let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();

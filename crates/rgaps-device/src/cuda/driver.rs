@@ -74,7 +74,7 @@ fn hint(code: c_int) -> &'static str {
         46 => "; another process uses the device exclusively (nvidia-smi: compute mode)",
         100 => "; no device is visible: see CUDA_VISIBLE_DEVICES",
         700 | 710 | 714..=719 => {
-            "; an earlier kernel or copy of this process failed and broke its context: start the process anew"
+            "; an earlier kernel or copy of this process failed and broke its context: restart the process"
         }
         803 | 804 => "; driver and kernel module are of different versions: reboot, or reinstall the driver",
         code if CAPTURE.contains(&code) => {

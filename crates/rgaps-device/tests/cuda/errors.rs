@@ -323,7 +323,7 @@ fn fail_under_way(scenario: fn() -> Result<(), DeviceError>, operations_min: u64
             Err(error) => {
                 let text = error.to_string();
                 assert!(
-                    text.contains("CUDA_ERROR_LAUNCH_FAILED (719)") && text.contains("start the process anew"),
+                    text.contains("CUDA_ERROR_LAUNCH_FAILED (719)") && text.contains("restart the process"),
                     "{text}"
                 );
             }

@@ -454,7 +454,7 @@ fn a_producer_that_is_cut_off_and_dies_keeps_its_slot_while_a_fork_keeps_its_gpu
     until(|| {
         // Each makes a notice that the producer does not read.
         bench.node.subscriber::<Bytes>(TOPIC).unwrap().descriptor().unwrap();
-        log(&bench).contains("a client is cut off")
+        log(&bench).contains("a client is disconnected")
     });
     producer.dies(&bench);
     producer.stays_pending_until_the_fork_ends(&bench);
