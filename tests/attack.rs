@@ -12,7 +12,7 @@ use std::time::Duration;
 use rgaps::types::Bytes;
 use rgaps::{Node, Subscriber};
 use rgaps_control::local::{Body, Connection, Request, Role, ToClient};
-use rgaps_control::wire::{Endpoint, Integrity, Missed, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Endpoint, Integrity, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{HostId, PublisherQos, TopicKey};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
 use zenoh::qos::CongestionControl;
@@ -130,7 +130,6 @@ fn request(topic: &str, host: HostId) -> RingRequest {
         rdma: Vec::new(),
         no_rdma: String::new(),
         published: Vec::new(),
-        missed: Missed::default(),
     }
 }
 

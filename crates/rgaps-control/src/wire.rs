@@ -16,7 +16,7 @@ use crate::qos::{Durability, Mismatch, PublisherQos, Reliability, SubscriberQos,
 use crate::text;
 
 /// Version of everything in this file and of the records on a link.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 /// Ends of queue pairs in one request, at most.
 pub const RDMA_ENDS_MAX: usize = 8;
 /// Bytes of a ring, chunk or message, at most: 1 TiB.
@@ -182,19 +182,6 @@ pub struct RingRequest {
     /// has noted for these publishers: another sender forged them.
     #[serde(default)]
     pub published: Vec<(u64, u64)>,
-    /// What its publishers that have left had published and the sender has not sent.
-    pub missed: Missed,
-}
-
-/// Messages that a sender was too late for and whose publishers have left: no later message shows the gap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missed {
-    /// Identifies the sender, whose count starts at 0.
-    pub sender: u64,
-    /// Its count.
-    pub total: u64,
-    /// As much of its count as the subscribing host has acknowledged.
-    pub told: u64,
 }
 
 /// A subscribing host's offer of a ring.
@@ -555,7 +542,6 @@ mod tests {
             rdma: vec![],
             no_rdma: String::new(),
             published: vec![(u64::MAX, u64::MAX); PUBLISHED_MAX],
-            missed: Missed::default(),
         };
         assert_eq!((request.check(), request.check_host(HostId([2; 16]))), (Ok(()), Ok(())));
         let said = request.check_host(request.host).unwrap_err().to_string();

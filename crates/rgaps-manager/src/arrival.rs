@@ -107,10 +107,8 @@ pub(crate) struct ArrivalSetup {
 /// A message of which a part has arrived.
 struct Partial {
     origin: Origin,
-    /// `None`: there was no room for it.
+    /// `None`: there was no room for it, or the sender has skipped it.
     loan: Option<LoanedMessage>,
-    /// The sender's count of messages that it missed.
-    missed: u64,
     info: MessageInfo,
     meta: [u8; ENVELOPE_BYTES_MAX],
     meta_bytes: usize,
@@ -384,10 +382,8 @@ impl Arrival {
         arrival: &rgaps_link::Arrival,
         envelope: RingSpan,
     ) -> Result<(), String> {
-        // Sequences start at 1.
-        let is_note = origin.sequence == 0;
         let verdict = self.state.received.judge(origin);
-        if verdict == Verdict::Duplicate && !is_note {
+        if verdict == Verdict::Duplicate {
             self.duplicates += 1;
             return Ok(());
         }
@@ -407,18 +403,14 @@ impl Arrival {
         if info.source_host != self.setup.host.0 {
             return Err("it sends a message of another host's publisher".to_owned());
         }
-        if is_note {
-            self.count_missed(opened.unsent.missed);
-            return Ok(());
-        }
         self.state.received.meet(origin, opened.unsent.previous);
-        let missed = opened.unsent.missed;
+        let skipped = opened.unsent.skipped;
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
-        let loan = self.loan(total).and_then(|loan| self.with_memory(loan, total));
-        self.dropped += u64::from(loan.is_none());
-        let partial = Partial { origin, loan, missed, info, meta: bytes, meta_bytes, history_depth };
+        let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
+        self.dropped += u64::from(loan.is_none() && !skipped);
+        let partial = Partial { origin, loan, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -448,13 +440,11 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { origin, loan, missed, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { origin, loan, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
-        // Count the loss before subscribers can take the message: a subscriber that sees the gap finds it counted.
-        self.count_missed(missed);
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(origin) {
                 self.setup.slot_table.count_lost(lost + 1, since);
@@ -464,6 +454,7 @@ impl Arrival {
         };
         let published = match self.state.received.judge(origin) {
             Verdict::New { lost, since } => {
+                // Before subscribers can take the message: a subscriber that sees the gap finds it counted.
                 self.setup.slot_table.count_lost(lost, since);
                 self.state.port.publish(loan, &spec)
             }
@@ -483,14 +474,6 @@ impl Arrival {
         self.state.received.note(origin, position);
         self.messages += 1;
         Ok(())
-    }
-
-    /// Counts the messages of publishers that have left which the sender has missed.
-    fn count_missed(&mut self, total: u64) {
-        let (lost, since) = self.state.received.missed(total);
-        if lost > 0 {
-            self.setup.slot_table.count_lost(lost, since);
-        }
     }
 
     /// Reports at most one step per connection.

@@ -21,6 +21,7 @@ use rgaps_shm::{Held, crash};
 
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::staging::Stager;
+use crate::unsent::SentCount;
 
 /// Records in a batch, at most.
 const BATCH_MAX: usize = 16;
@@ -47,8 +48,6 @@ struct Outgoing {
     pool: Arc<dyn PoolMemory>,
     envelope: Envelope,
     head: MessageHead,
-    /// The count that its envelope has.
-    missed: u64,
     /// Bytes posted; `None` before the first record.
     sent: Option<u64>,
 }
@@ -65,15 +64,13 @@ pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
     next_id: u64,
     stager: Option<Stager>,
-    /// The largest count of missed messages that the other host has acknowledged.
-    told: u64,
-    /// The note that is sent and not acknowledged, and its count.
-    note: Option<(MessageId, u64)>,
+    /// Notes that are sent and not acknowledged, and the skipped messages that they name.
+    skipped: VecDeque<(MessageId, Origin)>,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None, told: 0, note: None }
+        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None, skipped: VecDeque::new() }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -95,12 +92,12 @@ impl Outbox {
     }
 
     /// Adds a message. Its bytes are in `pool`; the caller has checked that.
-    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope, missed: u64) {
+    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope) {
         let info = held.info();
         let origin = Origin { publisher: info.publisher, sequence: info.sequence };
         let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
         self.next_id += 1;
-        self.queue.push_back(Outgoing { held, pool, envelope, head, missed, sent: None });
+        self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
     }
 
     /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning.
@@ -130,7 +127,7 @@ impl Outbox {
 
     /// Ends a connection.
     pub(crate) fn disconnected(&mut self) {
-        self.note = None;
+        self.skipped.clear();
         if let Some(mut stager) = self.stager.take()
             && let Err(error) = stager.abandon(ABANDON_TIMEOUT)
         {
@@ -140,49 +137,46 @@ impl Outbox {
     }
 
     /// Releases the messages that the other host has consumed. True if there was one.
-    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender) -> bool {
+    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, count: &mut SentCount) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
             self.release(|outgoing| outgoing.head.id <= id && outgoing.is_sent());
-            if let Some((_, missed)) = self.note.take_if(|(note, _)| *note <= id) {
-                self.told = missed.max(self.told);
+            while let Some((_, skipped)) = self.skipped.pop_front_if(|(note, _)| *note <= id) {
+                count.acknowledged(skipped);
             }
         }
         self.queue.len() != before
     }
 
     /// Releases posted messages, for a link without acknowledgements.
-    pub(crate) fn release_sent(&mut self) {
+    pub(crate) fn release_sent(&mut self, count: &mut SentCount) {
         self.release(Outgoing::is_sent);
+        self.skipped.drain(..).for_each(|(_, skipped)| count.acknowledged(skipped));
     }
 
     /// Releases messages that the other host has, or never gets.
     fn release(&mut self, is_over: impl Fn(&Outgoing) -> bool) {
-        let Self { queue, told, .. } = self;
-        queue.retain(|outgoing| {
-            let is_over = is_over(outgoing);
-            *told = if is_over { outgoing.missed.max(*told) } else { *told };
-            !is_over
-        });
+        self.queue.retain(|outgoing| !is_over(outgoing));
     }
 
-    /// As much of the count of missed messages as the other host has acknowledged.
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    /// Whether a record of this publisher's messages is not posted yet.
+    pub(crate) fn has_unsent_of(&self, publisher: u64) -> bool {
+        self.queue.iter().any(|outgoing| outgoing.head.origin.publisher == publisher && !outgoing.is_sent())
     }
 
-    /// Whether the other host has to be told a count of missed messages that no message in the outbox has.
-    pub(crate) fn should_tell(&self, missed: u64) -> bool {
-        self.queue.is_empty() && missed > self.told && self.note.is_none()
-    }
-
-    /// Posts a note: a message without bytes, publisher and sequence, of which the other host reads only the envelope.
-    pub(crate) fn tell(&mut self, link: &mut dyn LinkSender, note: &Envelope, missed: u64) -> Result<bool, LinkError> {
-        let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: 0 };
+    /// Posts a note that names a message that was skipped: a message without bytes, of which the other host reads only the envelope. False if the
+    /// ring has no room.
+    pub(crate) fn tell_skipped(
+        &mut self,
+        link: &mut dyn LinkSender,
+        note: &Envelope,
+        skipped: Origin,
+    ) -> Result<bool, LinkError> {
+        let head = MessageHead { id: MessageId(self.next_id), origin: skipped, total: 0 };
         let posted = link.post(&[head.first(note.bytes(), &[])])? > 0;
         if posted {
             self.next_id += 1;
-            self.note = Some((head.id, missed));
+            self.skipped.push_back((head.id, skipped));
         }
         Ok(posted)
     }
@@ -395,11 +389,11 @@ mod tests {
                 let before = taken_by_this_thread();
                 let held = reader.take().unwrap().unwrap();
                 let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
-                outbox.push(held, pool.clone(), envelope, 0);
+                outbox.push(held, pool.clone(), envelope);
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
                     outbox.post(&mut link, reusable).unwrap();
-                    outbox.acknowledge(&mut link);
+                    outbox.acknowledge(&mut link, &mut SentCount::default());
                 }
                 taken.push(taken_by_this_thread() - before);
             }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_caller_of_an_address_is_closed_and_then_the_oldest_of_all() {
+    fn the_oldest_connection_of_an_address_is_closed_and_then_the_oldest_of_all() {
         let mut waiting = Waiting::new(4, 2);
         let mut add = |of: u8, name: u8| waiting.add(address(of), name).1;
         assert_eq!([add(1, 1), add(2, 2), add(1, 3)], [None; 3]);

@@ -3,13 +3,12 @@
 //! It outlives connections and ports, and, since the segment holds part of it, the manager. No I/O.
 //!
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
-//!             states the newest sequence of each publisher, and `correct` forgets later ones; it states its count of missed messages, and
-//!             `hand_shake` lowers ours to it. A step of more than `SEQUENCE_STEP_MAX` does not count as a loss (docs/decisions/019-one-lie.md).
+//!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
+//!             count as a loss (docs/decisions/019-one-lie.md).
 //! Bounds      `PUBLISHERS_MAX` publishers per host; the longest silent one is forgotten first.
 
 use std::collections::HashMap;
 
-use rgaps_control::wire::Missed;
 use rgaps_link::Origin;
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use rgaps_shm::last_received::LastReceived;
@@ -45,9 +44,6 @@ pub(crate) struct Received {
     known: HashMap<u64, Known>,
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
-    /// The host's sender, and how many of the messages that it missed are counted here.
-    sender: u64,
-    missed: u64,
 }
 
 impl Received {
@@ -83,17 +79,12 @@ impl Received {
         forgotten
     }
 
-    /// Begins a connection: finds from which count on missed messages are lost for subscribers here. `end`: where the queue here ends.
-    pub(crate) fn hand_shake(&mut self, missed: Missed, end: Position) {
+    /// Begins a connection. `end`: where the queue here ends.
+    pub(crate) fn hand_shake(&mut self, end: Position) {
         if self.known.is_empty() {
             // The sender owes nothing that was published before.
-            (self.start, self.missed) = (end, missed.total);
-        } else if self.sender == missed.sender {
-            self.missed = self.missed.min(missed.total).max(missed.told);
-        } else {
-            self.missed = missed.told;
+            self.start = end;
         }
-        self.sender = missed.sender;
     }
 
     /// Notes a publisher of which nothing has arrived, before its first message is judged. `previous`: the sender owes none of its messages up to
@@ -106,22 +97,11 @@ impl Received {
         }
     }
 
-    /// Notes that a message had arrived and was dropped: it is lost, and need not be resent.
+    /// Notes that a message is lost, and need not be resent: it was dropped here, or the sender has skipped it.
     pub(crate) fn give_up(&mut self, origin: Origin) {
         if let Some(known) = self.known.get_mut(&origin.publisher) {
             known.last.sequence = known.last.sequence.max(origin.sequence);
         }
-    }
-
-    /// How many messages the sender has missed since the last call, and the position before them. `total` is its count; 0 if that is impossible.
-    pub(crate) fn missed(&mut self, total: u64) -> (u64, Position) {
-        let since = self.last().unwrap_or(self.start);
-        let lost = total.saturating_sub(self.missed);
-        if lost > SEQUENCE_STEP_MAX {
-            return (0, since);
-        }
-        self.missed = self.missed.max(total);
-        (lost, since)
     }
 
     /// The last sequence of each publisher, which need not be resent.
@@ -221,7 +201,7 @@ mod tests {
     #[test]
     fn missing_first_messages_of_a_new_publisher_are_counted_since_the_last_arrival() {
         let mut received = Received::default();
-        received.hand_shake(Missed::default(), Position(2));
+        received.hand_shake(Position(2));
         received.meet(origin(21), 0);
         assert_eq!(received.judge(origin(21)), Verdict::New { lost: 20, since: Position(2) });
         let other = |sequence| Origin { publisher: 2, sequence };
@@ -243,29 +223,6 @@ mod tests {
         assert_eq!(received.resume(), [(1, 8)]);
         assert_eq!(received.judge(origin(8)), Verdict::Seen(Position(3)));
         assert_eq!(received.judge(origin(9)), Verdict::New { lost: 0, since: Position(3) });
-    }
-
-    #[test]
-    fn missed_messages_are_counted_once_whatever_is_resent_forgotten_or_forged() {
-        let missed = |sender, total, told| Missed { sender, total, told };
-        let mut received = Received::default();
-        received.hand_shake(missed(1, 5, 2), Position(0));
-        assert_eq!(received.missed(5).0, 0, "it knows nothing of that host, so nothing before is owed");
-        received.note(origin(1), Position(3));
-        assert_eq!(received.missed(9), (4, Position(3)));
-        assert_eq!((received.missed(9).0, received.missed(7).0), (0, 0));
-        received.hand_shake(missed(1, 12, 5), Position(9));
-        assert_eq!(received.missed(12).0, 3, "the other host does not know yet that 9 are counted");
-        received.hand_shake(missed(2, 4, 0), Position(9));
-        assert_eq!(received.missed(4).0, 4, "another sender counts from 0");
-        let mut successor =
-            Received::recall(None, HashMap::from([(1, LastReceived { sequence: 1, position: Position(3) })]));
-        successor.hand_shake(missed(2, 6, 4), Position(9));
-        assert_eq!(successor.missed(6).0, 2);
-        assert_eq!(successor.missed(7 + SEQUENCE_STEP_MAX).0, 0, "no sender can have missed so many");
-        assert_eq!(successor.missed(1006).0, 1000);
-        successor.hand_shake(missed(2, 7, 6), Position(9));
-        assert_eq!(successor.missed(8).0, 1, "what was forged is forgotten");
     }
 
     #[test]

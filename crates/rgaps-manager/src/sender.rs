@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::{Reach, Seen};
-use rgaps_control::wire::{Integrity, Missed, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey, text};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
@@ -25,7 +25,7 @@ use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
-use rgaps_shm::last_received::last_received;
+use rgaps_shm::last_received::{last_published, last_received};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
 
@@ -79,8 +79,8 @@ pub(crate) struct Sender {
     reader: ReaderPort,
     outbox: Outbox,
     count: SentCount,
-    /// Identifies this sender to the other host, which keeps its count.
-    identity: u64,
+    /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
+    looked: Option<(u64, Instant)>,
     demoted: bool,
     over: Over,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -132,9 +132,17 @@ impl Ask for RingAsker {
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
         let over = Over { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
-        let (outbox, identity) = (Outbox::new(), clock::realtime_ns());
-        let mut sender =
-            Self { setup, reader, outbox, count: SentCount::default(), identity, demoted: false, over, fruitless: 0 };
+        let outbox = Outbox::new();
+        let mut sender = Self {
+            setup,
+            reader,
+            outbox,
+            count: SentCount::default(),
+            looked: None,
+            demoted: false,
+            over,
+            fruitless: 0,
+        };
         sender.count_anew();
         sender
     }
@@ -146,7 +154,6 @@ impl Sender {
         let mut retry = RETRY_MIN;
         let mut since = Instant::now();
         while !self.setup.control.should_stop() {
-            self.settle();
             match self.connect() {
                 Ok(mut link) => {
                     self.restore_keep_all();
@@ -205,7 +212,6 @@ impl Sender {
             rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
             no_rdma,
             published: self.published(),
-            missed: Missed { sender: self.identity, total: self.count.missed(), told: self.outbox.told() },
         };
         let (mut offer, seen) =
             self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
@@ -222,6 +228,8 @@ impl Sender {
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
+        self.count.resume(&has);
+        self.looked = None;
         if has.is_empty() {
             self.count_anew();
         }
@@ -294,17 +302,6 @@ impl Sender {
         let segment = self.setup.slot_table.segment();
         let from = segment.queue().end();
         self.count.begin(from, last_received(segment, self.setup.own_host.0));
-    }
-
-    /// Counts what was not sent of publishers that have left.
-    fn settle(&mut self) {
-        for (publisher, last) in self.setup.control.take_left() {
-            self.count.note_left(publisher, last);
-        }
-        // A message that was set aside is behind the cursor and not taken yet.
-        if !self.reader.awaits_bytes() {
-            self.count.settle(self.reader.passed());
-        }
     }
 
     /// Ends of queue pairs for a request. None if the last rdma links were fruitless.
@@ -398,24 +395,51 @@ impl Sender {
         // Drain before looking at the segment: a message that is published later signals again.
         let _ = self.setup.control.event().drain();
         let reusable = link.progress()?.reusable;
-        let acknowledged = self.outbox.acknowledge(link);
+        let acknowledged = self.outbox.acknowledge(link, &mut self.count);
         if acknowledged {
             self.fruitless = 0;
         }
         let took = self.take();
-        self.settle();
-        let missed = self.count.missed();
-        if self.outbox.should_tell(missed) {
-            let info = MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() };
-            let note = Envelope::seal(&info, 0, Unsent { previous: 0, missed }, &[]);
-            self.outbox.tell(link, &note, missed)?;
-        }
+        self.tell_skipped(link)?;
         let (records, messages) = self.outbox.post(link, reusable)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
-            self.outbox.release_sent();
+            self.outbox.release_sent(&mut self.count);
         }
         Ok(acknowledged || took || records > 0)
+    }
+
+    /// Names the last messages of publishers if they were skipped and no message of the publisher has followed. Looks for them if the reader has lost
+    /// messages since the last look, or publishers have left; at most once in a `TICK`.
+    fn tell_skipped(&mut self, link: &mut dyn LinkSender) -> Result<(), PostError> {
+        // A message that was set aside is behind the cursor and not taken yet.
+        if self.looked.is_some_and(|(_, at)| at.elapsed() < TICK) || self.reader.awaits_bytes() {
+            return Ok(());
+        }
+        let lost = self.reader.counters().lost;
+        self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.count.note_left(publisher, last));
+        if self.looked.is_some_and(|(before, _)| before == lost) && !self.count.has_left() {
+            return Ok(());
+        }
+        let segment = self.setup.slot_table.segment();
+        let stay = self.setup.slot_table.active_publishers().filter_map(|slot| last_published(segment, slot));
+        let (mut is_complete, info) =
+            (true, MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() });
+        for skipped in self.count.skipped(self.reader.passed(), stay) {
+            // The other host drops what arrives after a note that names a later message.
+            if self.outbox.has_unsent_of(skipped.publisher) {
+                is_complete = false;
+                continue;
+            }
+            let previous = self.count.previous(skipped.publisher, skipped.sequence);
+            let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
+            if !self.outbox.tell_skipped(link, &note, skipped)? {
+                return Ok(());
+            }
+            self.count.note_named(skipped);
+        }
+        self.looked = Some((if is_complete { lost } else { u64::MAX }, Instant::now()));
+        Ok(())
     }
 
     fn take(&mut self) -> bool {
@@ -452,11 +476,10 @@ impl Sender {
         info.copies.staged = u8::from(self.outbox.is_staged());
         let previous = self.count.previous(info.publisher, info.sequence);
         self.count.note_sent(info.publisher, info.sequence);
-        self.settle();
-        let unsent = Unsent { previous, missed: self.count.missed() };
+        let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
-        self.outbox.push(held, pool, envelope, unsent.missed);
+        self.outbox.push(held, pool, envelope);
         Some(())
     }
 
@@ -523,8 +546,8 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Strin
 }
 
 /// Fuzz entry: any bytes as the answer to a ring request. An offer that passes its check makes a link, and is safe to show.
-pub fn fuzz_answer(data: &[u8]) {
-    let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return };
+pub fn fuzz_answer(data: &[u8]) -> bool {
+    let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return false };
     let text = serde_json::to_vec(&answer).unwrap_or_default();
     assert!(text::from_json::<Result<RingOffer, RingRefusal>>(&text).is_ok_and(|again| again == answer));
     match answer.and_then(|offer| offer.check().map(|()| offer)) {
@@ -534,8 +557,12 @@ pub fn fuzz_answer(data: &[u8]) {
                 assert!(made.as_ref().is_ok_and(|made| made.ring_bytes() == offer.ring_bytes), "{offer:?}: {made:?}");
             }
             let _ = offer.rdma.as_ref().map(|ring| crate::verbs::from_wire(&ring.end));
+            true
         }
-        Err(refusal) => assert_eq!(text::plain(&refusal.to_string()), refusal.to_string()),
+        Err(refusal) => {
+            assert_eq!(text::plain(&refusal.to_string()), refusal.to_string());
+            false
+        }
     }
 }
 

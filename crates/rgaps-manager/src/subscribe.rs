@@ -222,7 +222,7 @@ impl SubscribeManager {
                 "an impostor sent messages under the names of publishers that had not published them; their sequence numbers are forgotten"
             );
         }
-        state.received.hand_shake(request.missed, topic.segment.queue().end());
+        state.received.hand_shake(topic.segment.queue().end());
         self.make_offer(topic, request, state)
     }
 

@@ -1,39 +1,62 @@
-//! What a sender has not sent, so that the other host can count it: a keep-last sender skips messages that are too old.
+//! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old.
 //!
 //! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
-//! missing; of a publisher that it knows, it sees the gap itself. No message follows the last one of a publisher that has left. So the sender counts
-//! what it has not sent of such publishers, and each message has that count (`missed`). If there is no message to have it, a note has (`Outbox::tell`).
+//! missing; of a publisher that it knows, it sees the gap itself. Perhaps no message follows a skipped one, since the publisher falls silent or has
+//! left. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
 //!
-//! Invariants  U1 a message is in `missed` at most once, and only if it was never sent. U2 nothing that was published before `from` is owed.
-//! Bounds      `sent` and `left` hold no more publishers than slots, and messages in the queue.
+//! Invariants  U1 a message is named only if it was not sent, and once; but again after a link has ended before the other host acknowledged the note.
+//!             The other host does not count it twice (`received.rs`). U2 nothing that was published before `from` is named.
+//! Bounds      `sent`, `named` and `left` hold no more publishers than slots, and messages in the queue.
 
 use std::collections::HashMap;
 
+use rgaps_link::Origin;
 use rgaps_shm::last_received::LastReceived;
 use rgaps_shm::queue::Position;
 
 /// What was sent of each publisher of this host.
 #[derive(Debug, Default)]
 pub(crate) struct SentCount {
-    /// The newest sequence that was sent, or up to which none is owed, by publisher.
+    /// The newest sequence that the other host has, gets or has counted as lost, or up to which none is owed, by publisher.
     sent: HashMap<u64, u64>,
-    /// Publishers that have left, whose last message is neither taken nor skipped yet.
+    /// The last messages that notes name which the other host has not acknowledged, by publisher.
+    named: HashMap<u64, u64>,
+    /// Publishers that have left, and their last messages.
     left: Vec<(u64, LastReceived)>,
     from: Position,
-    missed: u64,
+    has_resumed: bool,
 }
 
 impl SentCount {
     /// Begins anew for a host that knows none of these publishers: it is owed nothing that was published before `from`, nor the `newest` messages.
     pub(crate) fn begin(&mut self, from: Position, newest: HashMap<u64, LastReceived>) {
+        self.named.clear();
         self.sent = newest.into_iter().map(|(publisher, last)| (publisher, last.sequence)).collect();
         self.from = from;
         self.left.retain(|(_, last)| last.position >= from);
     }
 
+    /// Begins a connection to a host that has each publisher's messages up to those in `has`, or has counted them as lost. At the first connection
+    /// the host has that from a predecessor of this sender, and is owed what was published since.
+    pub(crate) fn resume(&mut self, has: &HashMap<u64, u64>) {
+        if !std::mem::replace(&mut self.has_resumed, true) && !has.is_empty() {
+            self.sent.extend(has);
+            self.from = Position(0);
+        }
+        for publisher in std::mem::take(&mut self.named).into_keys() {
+            if let Some(sequence) = has.get(&publisher) {
+                self.note_sent(publisher, *sequence);
+            }
+        }
+    }
+
     /// The publisher's message before this one that was sent, or up to which none is owed.
     pub(crate) fn previous(&self, publisher: u64, sequence: u64) -> u64 {
-        self.sent.get(&publisher).copied().unwrap_or(0).min(sequence.saturating_sub(1))
+        self.sent(publisher).min(sequence.saturating_sub(1))
+    }
+
+    fn sent(&self, publisher: u64) -> u64 {
+        self.sent.get(&publisher).copied().unwrap_or(0)
     }
 
     /// Notes that a publisher's messages up to this one were sent, or are not owed.
@@ -51,21 +74,40 @@ impl SentCount {
         }
     }
 
-    /// Counts what was not sent of publishers that have left, if the sender is past their last message.
-    pub(crate) fn settle(&mut self, passed: Position) {
-        let Self { sent, left, missed, .. } = self;
-        left.retain(|(publisher, last)| {
-            let is_open = last.position >= passed;
-            if !is_open {
-                *missed += last.sequence.saturating_sub(sent.remove(publisher).unwrap_or(0));
-            }
-            is_open
-        });
+    /// Whether a publisher has left whose last message may have to be named.
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left.is_empty()
     }
 
-    /// How many messages of publishers that have left were not sent.
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed
+    /// The last messages, of these publishers that stay and of those that have left, that the sender is past and has neither sent nor named.
+    pub(crate) fn skipped(&mut self, passed: Position, stay: impl Iterator<Item = (u64, LastReceived)>) -> Vec<Origin> {
+        let Self { sent, named, left, from, .. } = self;
+        left.retain(|(publisher, last)| {
+            let is_over = last.position < passed && sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
+            if is_over {
+                sent.remove(publisher);
+            }
+            !is_over
+        });
+        let is_owed = |publisher: &u64, last: &LastReceived| {
+            let known = [&*sent, &*named].map(|of| of.get(publisher).copied().unwrap_or(0));
+            (*from..passed).contains(&last.position) && known.iter().all(|known| *known < last.sequence)
+        };
+        let last = stay.chain(left.iter().copied()).filter(|(publisher, last)| is_owed(publisher, last));
+        last.map(|(publisher, last)| Origin { publisher, sequence: last.sequence }).collect()
+    }
+
+    /// Notes that a note with this message was posted.
+    pub(crate) fn note_named(&mut self, skipped: Origin) {
+        self.named.insert(skipped.publisher, skipped.sequence);
+    }
+
+    /// Notes that the other host has that note.
+    pub(crate) fn acknowledged(&mut self, skipped: Origin) {
+        if self.named.get(&skipped.publisher).is_some_and(|named| *named <= skipped.sequence) {
+            self.named.remove(&skipped.publisher);
+        }
+        self.note_sent(skipped.publisher, skipped.sequence);
     }
 }
 
@@ -77,19 +119,46 @@ mod tests {
         LastReceived { sequence, position: Position(position) }
     }
 
+    fn origin(publisher: u64, sequence: u64) -> Origin {
+        Origin { publisher, sequence }
+    }
+
     #[test]
-    fn messages_of_a_publisher_that_left_are_missed_once_the_sender_is_past_them() {
+    fn the_last_message_of_a_silent_publisher_is_named_once_and_of_a_broken_link_again() {
         let mut count = SentCount::default();
         count.note_sent(1, 2);
+        let skipped = |count: &mut SentCount, last| count.skipped(Position(10), [(1, last)].into_iter());
+        assert_eq!(skipped(&mut count, at(2, 2)), [], "it was sent");
+        assert_eq!(skipped(&mut count, at(5, 10)), [], "it may still be sent");
+        assert_eq!(skipped(&mut count, at(5, 9)), [origin(1, 5)]);
+        count.note_named(origin(1, 5));
+        assert_eq!(skipped(&mut count, at(5, 9)), []);
+        count.resume(&HashMap::from([(1, 2)]));
+        assert_eq!(skipped(&mut count, at(5, 9)), [origin(1, 5)], "the note did not arrive");
+        count.note_named(origin(1, 5));
+        count.resume(&HashMap::from([(1, 5)]));
+        assert_eq!(skipped(&mut count, at(5, 9)), [], "it arrived");
+        assert_eq!(skipped(&mut count, at(7, 9)), [origin(1, 7)]);
+        count.note_named(origin(1, 7));
+        count.acknowledged(origin(1, 7));
+        assert_eq!((skipped(&mut count, at(7, 9)), count.previous(1, 9)), (vec![], 7));
+    }
+
+    #[test]
+    fn the_last_message_of_a_publisher_that_left_is_named_until_it_is_acknowledged() {
+        let mut count = SentCount::default();
         count.note_left(1, at(5, 10));
         count.note_left(2, at(4, 12));
-        count.settle(Position(10));
-        assert_eq!(count.missed(), 0, "message 5 may still be sent");
-        count.settle(Position(11));
-        assert_eq!(count.missed(), 3);
+        let skipped = |count: &mut SentCount, passed| count.skipped(Position(passed), std::iter::empty());
+        assert_eq!(skipped(&mut count, 10), [], "message 5 may still be sent");
+        assert_eq!(skipped(&mut count, 11), [origin(1, 5)]);
+        count.note_named(origin(1, 5));
         count.note_sent(2, 4);
-        count.settle(Position(13));
-        assert_eq!(count.missed(), 3, "of the other publisher everything was sent that is not in a gap");
+        assert_eq!(skipped(&mut count, 13), [], "of the other publisher everything was sent that is not in a gap");
+        assert!(count.has_left());
+        count.acknowledged(origin(1, 5));
+        assert_eq!(skipped(&mut count, 13), []);
+        assert!(!count.has_left() && count.sent.is_empty() && count.named.is_empty());
     }
 
     #[test]
@@ -101,7 +170,7 @@ mod tests {
         assert_eq!([count.previous(1, 11), count.previous(2, 21)], [10, 0]);
         count.note_left(3, at(9, 19));
         count.note_left(1, at(10, 25));
-        count.settle(Position(30));
-        assert_eq!(count.missed(), 0);
+        assert_eq!(count.skipped(Position(30), [(4, at(3, 18))].into_iter()), []);
+        assert!(!count.has_left());
     }
 }

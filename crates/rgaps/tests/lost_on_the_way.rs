@@ -130,3 +130,14 @@ fn messages_of_remote_publishers_that_left_unseen_are_counted() {
     pushed += hosts.push(&hosts.stays, 1);
     hosts.all_are_taken_or_counted(pushed);
 }
+
+#[test]
+fn missing_last_messages_of_a_remote_publisher_that_falls_silent_are_counted() {
+    let _watchdog = Watchdog::new(LONG * 2);
+    let hosts = Hosts::new("silent");
+    let mut pushed = hosts.push(&hosts.stays, MANY);
+    let silent = hosts.publisher();
+    pushed += hosts.push(&silent, 5) + hosts.push(&hosts.stays, MANY);
+    hosts.all_are_taken_or_counted(pushed);
+    hosts.all_are_taken_or_counted(pushed + 1 + hosts.push(&silent, 1));
+}

@@ -119,7 +119,6 @@ fn a_link_has_checksums_if_only_one_host_wants_them() {
         rdma: Vec::new(),
         no_rdma: String::new(),
         published: Vec::new(),
-        missed: rgaps_control::wire::Missed::default(),
     };
     assert_eq!(manager.offer(topic, &request).unwrap().integrity, Integrity::Crc32c);
 }

@@ -43,7 +43,7 @@ impl Impostor {
     /// Sends a complete message with `source` as its source host.
     fn send(&mut self, source: HostId, sequence: u64) {
         let info = MessageInfo { source_host: source.0, bytes: FORGED.len() as u64, ..MessageInfo::default() };
-        let unsent = Unsent { previous: sequence - 1, missed: 0 };
+        let unsent = Unsent { previous: sequence - 1, skipped: false };
         let envelope = Envelope::seal(&info, 0, unsent, b"meta");
         let origin = Origin { publisher: PUBLISHER, sequence };
         let head = MessageHead { id: MessageId(self.next), origin, total: FORGED.len() as u64 };
@@ -91,7 +91,6 @@ pub(super) fn request(pair: &Pair, host: HostId) -> RingRequest {
         rdma: Vec::new(),
         no_rdma: String::new(),
         published: Vec::new(),
-        missed: rgaps_control::wire::Missed::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rgaps_control::local::{Body, Connection, Notice, PROTOCOL_VERSION, Reply, Request, Role, ToClient, Welcome};
 use rgaps_control::network::Network;
-use rgaps_control::wire::{Endpoint, Integrity, Missed, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Endpoint, Integrity, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, PublisherQos, SubscriberQos, TopicKey};
 use rgaps_os::{PidFd, ProcessLock};
 
@@ -104,7 +104,6 @@ fn ring_request(type_name: &str) -> RingRequest {
         rdma: Vec::new(),
         no_rdma: EVIL.to_owned(),
         published: Vec::new(),
-        missed: Missed::default(),
     }
 }
 
