@@ -10,8 +10,8 @@ pub mod meta;
 pub mod segment;
 pub mod text;
 
-/// Parses bytes, and panics if what comes of them is not as it must be.
-pub type Parser = fn(&[u8]);
+/// Parses bytes, and panics if the result is not as it must be. False if it refused them.
+pub type Parser = fn(&[u8]) -> bool;
 /// Parsers by their names. A new one comes last, since the corpora have the letters.
 pub type Parsers = &'static [(&'static str, Parser)];
 
@@ -32,9 +32,9 @@ pub fn parser(parsers: Parsers, input: &[u8]) -> Option<(Parser, &[u8])> {
     Some((*parse, rest))
 }
 
-/// Gives an input to its parser; false if it is for none.
-pub fn parse(parsers: Parsers, input: &[u8]) -> bool {
-    parser(parsers, input).map(|(parse, rest)| parse(rest)).is_some()
+/// Gives an input to its parser. `None` if it is for none; false if the parser refused it.
+pub fn parse(parsers: Parsers, input: &[u8]) -> Option<bool> {
+    parser(parsers, input).map(|(parse, rest)| parse(rest))
 }
 
 /// Text that strangers wrote can be shown once it is read.

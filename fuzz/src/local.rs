@@ -20,31 +20,39 @@ pub const PARSERS: Parsers = &[
     ("to_client", to_client),
     ("pool", |data| pool(&serde_json::from_slice(data).unwrap_or_default())),
     ("outcome", fuzz_outcome),
-    ("topic_note", |data| drop(read::<TopicNote>(data))),
+    ("topic_note", |data| read::<TopicNote>(data).is_some()),
     ("running", fuzz_running),
 ];
 
 /// A client's request, with the pools that it hands back.
-fn request(data: &[u8]) {
-    if let Some(Request { body: Body::HandBack { topics }, .. }) = read(data) {
+fn request(data: &[u8]) -> bool {
+    let Some(Request { body, .. }) = read(data) else { return false };
+    if let Body::HandBack { topics } = body {
         for slot in topics.into_iter().flat_map(|topic| topic.slots) {
             if let Handed::Publisher { pool: described, .. } = slot.of {
                 pool(&described);
             }
         }
     }
+    true
 }
 
 /// A manager's reply or notice, with the pool that it describes.
-fn to_client(data: &[u8]) {
-    match read(data) {
-        Some(ToClient::Reply { reply: Ok(Reply::Advertised(advertised)), .. }) => pool(&advertised.pool),
-        Some(ToClient::Reply { reply: Ok(Reply::Pool(described)), .. }) => pool(&described),
-        Some(ToClient::Reply { reply: Ok(Reply::Slabs(slabs)), .. }) => {
+fn to_client(data: &[u8]) -> bool {
+    let Some(message) = read(data) else { return false };
+    match message {
+        ToClient::Reply { reply: Ok(Reply::Advertised(advertised)), .. } => {
+            pool(&advertised.pool);
+        }
+        ToClient::Reply { reply: Ok(Reply::Pool(described)), .. } => {
+            pool(&described);
+        }
+        ToClient::Reply { reply: Ok(Reply::Slabs(slabs)), .. } => {
             let _ = serde_json::from_value::<Vec<SlabDescription>>(slabs);
         }
         _ => {}
     }
+    true
 }
 
 /// Reads a message as either side does: all of it can be shown, and it is read as the same once it is written.
@@ -70,15 +78,17 @@ fn is_same(a: &Value, b: &Value) -> bool {
 }
 
 /// A pool's description. Of one that passes its check, the slabs are in order and as many bytes as the pool.
-fn pool(described: &Value) {
-    let Ok(pool) = serde_json::from_value::<PoolDescription>(described.clone()) else { return };
+fn pool(described: &Value) -> bool {
+    let Ok(pool) = serde_json::from_value::<PoolDescription>(described.clone()) else { return false };
     assert_eq!(serde_json::to_value(&pool).ok().and_then(|text| serde_json::from_value(text).ok()), Some(pool.clone()));
     let descriptors = pool.slabs.iter().filter(|slab| slab.is_present()).count();
     assert!(pool.check((pool.kind, pool.device), 64, descriptors + 1).is_err());
-    if pool.check((pool.kind, pool.device), 64, descriptors).is_ok() {
-        assert!((1..=64).contains(&pool.slabs.len()));
-        assert_eq!(pool.slabs.iter().map(|slab| u128::from(slab.bytes)).sum::<u128>(), u128::from(pool.bytes));
-        let other = (DeviceKind::Host, DeviceId([1; 16]));
-        assert!(other == (pool.kind, pool.device) || pool.check(other, 64, descriptors).is_err());
+    if pool.check((pool.kind, pool.device), 64, descriptors).is_err() {
+        return false;
     }
+    assert!((1..=64).contains(&pool.slabs.len()));
+    assert_eq!(pool.slabs.iter().map(|slab| u128::from(slab.bytes)).sum::<u128>(), u128::from(pool.bytes));
+    let other = (DeviceKind::Host, DeviceId([1; 16]));
+    assert!(other == (pool.kind, pool.device) || pool.check(other, 64, descriptors).is_err());
+    true
 }

@@ -22,10 +22,13 @@ const ADDRESS: u64 = 1 << 20;
 
 /// Metadata. What is decoded keeps its own rules, is the same once it is encoded, and what array libraries and kernels are told of the payload lies in
 /// it.
-fn meta(kind: Kind, data: &[u8]) {
+fn meta(kind: Kind, data: &[u8]) -> bool {
     let meta = match DynamicMeta::decode(kind, data) {
         Ok(meta) => meta,
-        Err(error) => return assert_plain(&error.to_string()),
+        Err(error) => {
+            assert_plain(&error.to_string());
+            return false;
+        }
     };
     let mut encoded = [0; META_BYTES_MAX];
     let bytes = meta.encode(&mut encoded);
@@ -44,6 +47,7 @@ fn meta(kind: Kind, data: &[u8]) {
         }
         DynamicMeta::Tensor(meta) => views(&meta),
     }
+    true
 }
 
 fn range(bytes: u64) -> DeviceRange {
@@ -101,8 +105,8 @@ fn inside(described: &Descriptor, bytes: u64) {
 }
 
 /// A handle. Any bytes are one, and stay what they are.
-fn handle(data: &[u8]) {
-    if let Some(bytes) = data.first_chunk() {
-        assert_eq!(&Handle::from_bytes(bytes).to_bytes(), bytes);
-    }
+fn handle(data: &[u8]) -> bool {
+    let Some(bytes) = data.first_chunk() else { return false };
+    assert_eq!(&Handle::from_bytes(bytes).to_bytes(), bytes);
+    true
 }

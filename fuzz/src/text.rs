@@ -20,8 +20,8 @@ pub const PARSERS: Parsers =
     &[("word", word), ("config", fuzz_config), ("zenoh_config", fuzz_zenoh_config), ("addresses", fuzz_addresses)];
 
 /// One word: as a name, an identity, a size, a network, a device, a kind and an encoding. What is taken is read as the same once it is written.
-fn word(data: &[u8]) {
-    let Ok(word) = str::from_utf8(data) else { return };
+fn word(data: &[u8]) -> bool {
+    let Ok(word) = str::from_utf8(data) else { return false };
     match TopicKey::new(7, word) {
         Ok(key) => {
             assert_eq!(TopicKey::new(7, key.name()).as_ref(), Ok(&key));
@@ -50,6 +50,7 @@ fn word(data: &[u8]) {
     assert!(!text::plain_lines(word).chars().any(|c| c.is_control() && c != '\n'));
     let json = serde_json::to_string(word).unwrap_or_default();
     assert_eq!(serde_json::from_str::<String>(&text::plain_json(&json)).ok().as_deref(), Some(word));
+    true
 }
 
 fn survives<T: FromStr + Display + PartialEq + Debug>(word: &str) {

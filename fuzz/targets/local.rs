@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 
 fuzz_target!(|input: &[u8]| -> Corpus {
     match rgaps_fuzz::parse(rgaps_fuzz::local::PARSERS, input) {
-        true => Corpus::Keep,
-        false => Corpus::Reject,
+        Some(_) => Corpus::Keep,
+        None => Corpus::Reject,
     }
 });

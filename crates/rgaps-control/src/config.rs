@@ -549,19 +549,21 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// Fuzz entry: a file's text, the byte 0xff, and an environment of lines NAME=VALUE. An accepted configuration passes its own check, and reads
 /// back equal from a manager's note of it.
-pub fn fuzz_config(data: &[u8]) {
+pub fn fuzz_config(data: &[u8]) -> bool {
     let (file, rest) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
     let (Ok(file), Ok(lines)) = (str::from_utf8(file), str::from_utf8(rest.get(1..).unwrap_or_default())) else {
-        return;
+        return false;
     };
     let variables = || lines.lines().filter_map(|line| line.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned()));
     let take = |file: &str, variables: &BTreeMap<String, String>, ros: &RosVariables| {
         Given::from_texts(Some((Path::new(file), file)), variables, ros, &BTreeMap::new()).map(|given| given.config)
     };
+    let mut is_accepted = false;
     for unset in [Unset::Local, Unset::Subnet] {
         let ros =
             RosVariables::read(unset, |name| variables().find(|(known, _)| known == name).map(|(_, value)| value));
         let Ok(config) = take(file, &keys_of(variables()), &ros) else { continue };
+        is_accepted = true;
         assert!(config.check().is_ok(), "{config:?}");
         let noted = toml::to_string(&config).unwrap_or_default();
         let again = take(&noted, &BTreeMap::new(), &RosVariables::default());
@@ -569,6 +571,7 @@ pub fn fuzz_config(data: &[u8]) {
     }
     let group = lines.lines().next().unwrap_or_default();
     assert_ne!(gid_of(group, file), Some(u32::MAX), "no group has that number");
+    is_accepted
 }
 
 #[cfg(test)]

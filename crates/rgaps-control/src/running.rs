@@ -120,19 +120,19 @@ impl Running {
 
 /// Fuzz entry: the text of config.toml, the byte 0xff, and that of network.json, as another user's manager may have written them. A client's
 /// warning about them is safe to print.
-pub fn fuzz_running(data: &[u8]) {
+pub fn fuzz_running(data: &[u8]) -> bool {
     let (config, network) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
-    let Ok(config) = str::from_utf8(config) else { return };
+    let Ok(config) = str::from_utf8(config) else { return false };
     let running = Running::from_texts(1, config, network.get(1..).unwrap_or_default());
     let keys = toml::Table::try_from(Config::default()).unwrap_or_default().into_iter();
     let origins = keys.map(|(key, _)| (key, "flags".to_owned())).collect();
     if let Some(warning) = running.warning(Ok(Given { origins, ..Given::default() })) {
         assert_eq!(plain(&warning), warning);
     }
-    if let Some(counters) = running.network {
-        let again = serde_json::to_vec(&counters).map(|text| serde_json::from_slice(&text).ok());
-        assert!(again.is_ok_and(|again| again == Some(counters)));
-    }
+    let Some(counters) = running.network else { return false };
+    let again = serde_json::to_vec(&counters).map(|text| serde_json::from_slice(&text).ok());
+    assert!(again.is_ok_and(|again| again == Some(counters)));
+    true
 }
 
 #[cfg(test)]

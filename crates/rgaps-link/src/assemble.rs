@@ -309,7 +309,8 @@ impl Assembler {
 }
 
 /// Fuzz entry: any bytes as a sequence of headers. The table stays bounded, data are in bounds, and each end follows a begin.
-pub fn fuzz_assemble(data: &[u8]) {
+pub fn fuzz_assemble(data: &[u8]) -> bool {
+    let mut has_ended = false;
     for continuity in [Continuity::Reliable, Continuity::Lossy] {
         let options = AssemblerOptions { message_bytes_max: 1 << 30, continuity };
         let mut assembler = Assembler::new(options);
@@ -326,6 +327,7 @@ pub fn fuzz_assemble(data: &[u8]) {
                     Event::End { message } | Event::Aborted { message, .. } => {
                         let index = open.iter().position(|(id, _)| *id == message);
                         assert!(index.is_some_and(|index| open.swap_remove(index).0 == message));
+                        has_ended = true;
                     }
                 }
             }
@@ -333,6 +335,7 @@ pub fn fuzz_assemble(data: &[u8]) {
         }
         assert_eq!(assembler.abandon().count(), open.len());
     }
+    has_ended
 }
 
 #[cfg(test)]

@@ -142,18 +142,18 @@ impl CreditBatch {
 }
 
 /// Fuzz entry: any 16 bytes against any state; an accepted head is in bounds.
-pub fn fuzz_credit(data: &[u8]) {
+pub fn fuzz_credit(data: &[u8]) -> bool {
     let (Some(pair), Some(low), Some(high)) =
         (data.first_chunk::<CREDIT_BYTES>(), word(data, CREDIT_BYTES), word(data, CREDIT_BYTES + 8))
     else {
-        return;
+        return false;
     };
     let (delayed_head, tail) = (Position::new(low.min(high)), Position::new(low.max(high)));
     let pair = CreditPair::decode(*pair);
     assert_eq!(CreditPair::decode(pair.encode()), pair);
-    if let Ok(head) = pair.accept(delayed_head, tail) {
-        assert!(delayed_head <= head && head <= tail);
-    }
+    let Ok(head) = pair.accept(delayed_head, tail) else { return false };
+    assert!(delayed_head <= head && head <= tail);
+    true
 }
 
 fn word(data: &[u8], at: usize) -> Option<u64> {

@@ -379,12 +379,12 @@ impl<'a> Record<'a> {
 }
 
 /// Fuzz entry: any bytes as a header. An accepted header encodes to the same bytes.
-pub fn fuzz_record(data: &[u8]) {
-    let Some(bytes) = data.first_chunk::<HEADER_BYTES>() else { return };
-    if let Ok(header) = RecordHeader::decode(bytes) {
-        assert_eq!(&header.encode(), bytes);
-        assert!(u64::from(header.data_bytes()) <= header.total);
-    }
+pub fn fuzz_record(data: &[u8]) -> bool {
+    let Some(bytes) = data.first_chunk::<HEADER_BYTES>() else { return false };
+    let Ok(header) = RecordHeader::decode(bytes) else { return false };
+    assert_eq!(&header.encode(), bytes);
+    assert!(u64::from(header.data_bytes()) <= header.total);
+    true
 }
 
 fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {

@@ -259,8 +259,8 @@ pub fn is_intact(geometry: &RingGeometry, start: Position, written: Position) ->
 
 /// Fuzz entry: the shape of a ring, then headers; after each the consumer may release everything. An admitted record is inside the ring and
 /// overwrites no unread bytes.
-pub fn fuzz_ring(data: &[u8]) {
-    let Some((&[size, chunk, code, rest], headers)) = data.split_first_chunk::<4>() else { return };
+pub fn fuzz_ring(data: &[u8]) -> bool {
+    let Some((&[size, chunk, code, rest], headers)) = data.split_first_chunk::<4>() else { return false };
     let options = RingOptions {
         ring_bytes: u64::from(size) << 8,
         chunk_bytes: u32::from(chunk) << 4,
@@ -268,7 +268,7 @@ pub fn fuzz_ring(data: &[u8]) {
         flow_control: if rest & 1 == 0 { FlowControl::On } else { FlowControl::Off },
         ..RingOptions::default()
     };
-    let Ok(geometry) = RingGeometry::new(options) else { return };
+    let Ok(geometry) = RingGeometry::new(options) else { return false };
     let mut ring = ReceiverRing::new(geometry);
     for (turn, bytes) in headers.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
         let Ok(header) = RecordHeader::decode(bytes) else { continue };
@@ -287,6 +287,7 @@ pub fn fuzz_ring(data: &[u8]) {
             assert_eq!(ring.consumed(placement.end), Ok(()));
         }
     }
+    ring.tail() > Position::START
 }
 
 #[cfg(test)]

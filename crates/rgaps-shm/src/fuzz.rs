@@ -39,13 +39,14 @@ struct Topic {
 }
 
 /// Runs any bytes as steps: each overwrites a word, or calls one of the participants.
-pub fn fuzz_segment(mut data: &[u8]) {
-    let Some(mut topic) = Topic::new() else { return };
+pub fn fuzz_segment(mut data: &[u8]) -> bool {
+    let Some(mut topic) = Topic::new() else { return false };
     for _ in 0..STEPS_MAX {
         let Some((step, rest)) = data.split_first() else { break };
         data = topic.step(*step, rest);
     }
     topic.end();
+    true
 }
 
 impl Topic {

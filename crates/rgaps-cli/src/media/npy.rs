@@ -325,10 +325,11 @@ fn gather(meta: &Tensor, payload: &[u8], mut to: impl Write) -> Result<(), Stop>
 }
 
 /// For the fuzzer: any bytes are parsed or refused, and a parsed array survives saving.
-pub fn fuzz_npy(data: &[u8]) {
-    let Ok((meta, payload)) = parse(data) else { return };
+pub fn fuzz_npy(data: &[u8]) -> bool {
+    let Ok((meta, payload)) = parse(data) else { return false };
     assert_eq!(meta.check(payload.len() as u64), Ok(()));
     let mut file = Vec::new();
     assert!(encode(&meta, &payload, &mut file).is_ok(), "what NPY said, NPY can say");
     assert_eq!(parse(&file), Ok((meta, payload)));
+    true
 }

@@ -395,10 +395,10 @@ fn swapped(columns: &[Column], meta: &PointCloud, row: &[u8]) -> Vec<u8> {
 }
 
 /// For the fuzzer: any bytes are parsed or refused, and a parsed cloud survives saving.
-pub fn fuzz_pcd(data: &[u8]) {
-    if let Ok((meta, payload)) = parse(data) {
-        assert_survives(&meta, &payload);
-    }
+pub fn fuzz_pcd(data: &[u8]) -> bool {
+    let Ok((meta, payload)) = parse(data) else { return false };
+    assert_survives(&meta, &payload);
+    true
 }
 
 /// Panics if a parsed cloud is inconsistent or does not read back from a saved file.

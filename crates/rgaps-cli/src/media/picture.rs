@@ -108,14 +108,15 @@ fn packed(meta: &Image, payload: &[u8], swap: bool) -> Vec<u8> {
 
 /// For the fuzzer: any bytes are decoded or refused, and a decoded picture has the stated size and survives saving. Pictures of more than 65536
 /// pixels are skipped to save time.
-pub fn fuzz_picture(data: &[u8]) {
+pub fn fuzz_picture(data: &[u8]) -> bool {
     let reader = ImageReader::new(Cursor::new(data)).with_guessed_format().map(ImageReader::into_dimensions);
     if !matches!(reader, Ok(Ok((width, height))) if u64::from(width) * u64::from(height) <= 1 << 16) {
-        return;
+        return false;
     }
-    let Ok((meta, payload)) = decode(data) else { return };
+    let Ok((meta, payload)) = decode(data) else { return false };
     assert_eq!(meta.check(payload.len() as u64), Ok(()));
     let mut file = Vec::new();
     assert!(encode(&meta, &payload, &mut file).is_ok_and(|written| written), "PNG holds what PNG and JPEG give");
     assert!(decode(&file).is_ok_and(|again| again == (meta, payload)));
+    true
 }

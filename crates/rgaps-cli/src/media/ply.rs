@@ -272,8 +272,8 @@ fn list_count(storage: Storage, count: Datatype, lines: &Lines<'_>) -> Result<u6
 }
 
 /// For the fuzzer: any bytes are parsed or refused, and a parsed cloud survives saving.
-pub fn fuzz_ply(data: &[u8]) {
-    if let Ok((meta, payload)) = parse(data) {
-        assert_survives(&meta, &payload);
-    }
+pub fn fuzz_ply(data: &[u8]) -> bool {
+    let Ok((meta, payload)) = parse(data) else { return false };
+    assert_survives(&meta, &payload);
+    true
 }

@@ -107,13 +107,14 @@ fn shown(outcome: StartOutcome) -> StartOutcome {
 }
 
 /// Fuzz entry: any bytes as the output of a program in RGAPSD. The outcome does not depend on how the bytes are split, and is safe to show.
-pub fn fuzz_outcome(data: &[u8]) {
+pub fn fuzz_outcome(data: &[u8]) -> bool {
     let at_once = Lines::default().outcome_in(data);
     let mut lines = Lines::default();
     assert_eq!(data.chunks(1).find_map(|byte| lines.outcome_in(byte)), at_once);
-    if let Some(StartOutcome::Failed(reason)) = at_once {
-        assert_eq!(plain_lines(&reason), reason);
+    if let Some(StartOutcome::Failed(reason)) = &at_once {
+        assert_eq!(plain_lines(reason), *reason);
     }
+    at_once.is_some()
 }
 
 #[cfg(test)]
