@@ -593,6 +593,7 @@ mod tests {
             integrity: Integrity::Crc32c,
             rdma: None,
             no_rdma: "no device".to_owned(),
+            remembers: true,
             resume: vec![(5, 6)],
         };
         for answer in [Ok(offer), Err(RingRefusal::NoSubscribers("/camera/front".to_owned()))] {

@@ -207,6 +207,8 @@ pub struct RingOffer {
     pub rdma: Option<RdmaRing>,
     /// Why RDMA is not used, in words.
     pub no_rdma: String,
+    /// Whether it was linked with that host before and remembers what it got. Otherwise the sender owes it only what is published from now on.
+    pub remembers: bool,
     /// The last message that it has of each publisher: (publisher, sequence). The sender resends only newer ones.
     pub resume: Vec<(u64, u64)>,
 }
@@ -458,6 +460,7 @@ mod tests {
             integrity: Integrity::Crc32c,
             rdma: None,
             no_rdma: "no device".to_owned(),
+            remembers: true,
             resume: vec![],
         }
     }

@@ -30,7 +30,7 @@ use rgaps_shm::info::MessageInfo;
 use rgaps_shm::{LoanedMessage, MessageSpec, PublisherSlot, SlotTable, WriterPort, crash};
 
 use crate::arrived::Charge;
-use crate::envelope::{self, ENVELOPE_BYTES_MAX};
+use crate::envelope::{self, ENVELOPE_BYTES_MAX, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::received::{Received, Verdict};
 use crate::subscribe::ArrivalControl;
@@ -109,6 +109,8 @@ struct Partial {
     origin: Origin,
     /// `None`: there was no room for it, or the sender has skipped it.
     loan: Option<LoanedMessage>,
+    /// Up to which message of its publisher the sender owes none.
+    previous: u64,
     info: MessageInfo,
     meta: [u8; ENVELOPE_BYTES_MAX],
     meta_bytes: usize,
@@ -404,13 +406,13 @@ impl Arrival {
             return Err("it sends a message of another host's publisher".to_owned());
         }
         self.state.received.meet(origin, opened.unsent.previous);
-        let skipped = opened.unsent.skipped;
+        let Unsent { previous, skipped } = opened.unsent;
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
         let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
         self.dropped += u64::from(loan.is_none() && !skipped);
-        let partial = Partial { origin, loan, info, meta: bytes, meta_bytes, history_depth };
+        let partial = Partial { origin, loan, previous, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -440,11 +442,14 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { origin, loan, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { origin, loan, previous, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
+        if self.arrivals.geometry().flow_control() == FlowControl::On {
+            self.state.received.note_acknowledged(origin, previous);
+        }
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(origin) {
                 self.setup.slot_table.count_lost(lost + 1, since);

@@ -502,7 +502,12 @@ impl Manager {
         self.ticked_at = Some(now);
         self.subscribe.expire();
         let has_draining = |topic: &&Topic| topic.slot_table.draining().next().is_some();
-        let unreclaimed: Vec<TopicId> = self.topics.values().filter(has_draining).map(|topic| topic.id).collect();
+        // Senders may have work to do though no publisher is left.
+        let is_sending = |topic: &&Topic| {
+            topic.publishers.is_empty() && topic.outbound.values().any(|outbound| !outbound.control.should_stop())
+        };
+        let unreclaimed = self.topics.values().filter(|topic| has_draining(topic) || is_sending(topic));
+        let unreclaimed: Vec<TopicId> = unreclaimed.map(|topic| topic.id).collect();
         self.has_draining = false;
         for id in unreclaimed {
             let Some(topic) = self.topics.get(&id) else { continue };

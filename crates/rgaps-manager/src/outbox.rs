@@ -29,6 +29,10 @@ const BATCH_MAX: usize = 16;
 const PAGE_BYTES: u64 = 4096;
 /// Messages that are taken but not acknowledged, at most.
 const OUTBOX_MAX: usize = 64;
+/// Notes that are sent but not acknowledged, at most.
+const NOTES_MAX: usize = 32;
+/// From a message's id to the next one. Notes that are posted between them have ids between theirs: a receiver expects ids to grow.
+const ID_STEP: u64 = 64;
 /// How long the end of a connection waits for each copy in progress.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -63,6 +67,8 @@ impl Outgoing {
 pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
     next_id: u64,
+    /// The largest id of which a record is posted.
+    posted_id: u64,
     stager: Option<Stager>,
     /// Notes that are sent and not acknowledged, and the skipped messages that they name.
     skipped: VecDeque<(MessageId, Origin)>,
@@ -70,7 +76,13 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None, skipped: VecDeque::new() }
+        Self {
+            queue: VecDeque::with_capacity(OUTBOX_MAX),
+            next_id: 1,
+            posted_id: 0,
+            stager: None,
+            skipped: VecDeque::new(),
+        }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -96,13 +108,15 @@ impl Outbox {
         let info = held.info();
         let origin = Origin { publisher: info.publisher, sequence: info.sequence };
         let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
-        self.next_id += 1;
+        self.next_id += ID_STEP;
         self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
     }
 
-    /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning.
+    /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning. A host that remembers nothing
+    /// is owed nothing before them.
     pub(crate) fn connected(
         &mut self,
+        remembers: bool,
         has: &HashMap<u64, u64>,
         staged: Option<(&Arc<dyn Backend>, u32)>,
     ) -> Result<(), DeviceError> {
@@ -113,11 +127,11 @@ impl Outbox {
         self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
         for outgoing in &mut self.queue {
             outgoing.sent = None;
-            if has.is_empty() {
+            if !remembers {
                 outgoing.envelope.set_previous(outgoing.head.origin.sequence.saturating_sub(1));
             }
             outgoing.head.id = MessageId(self.next_id);
-            self.next_id += 1;
+            self.next_id += ID_STEP;
         }
         if let (Some((backend, chunk_bytes)), None) = (staged, &self.stager) {
             self.stager = Some(Stager::new(backend.clone(), staged_bytes(chunk_bytes))?);
@@ -140,8 +154,8 @@ impl Outbox {
     pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, count: &mut SentCount) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
-            self.release(|outgoing| outgoing.head.id <= id && outgoing.is_sent());
-            while let Some((_, skipped)) = self.skipped.pop_front_if(|(note, _)| *note <= id) {
+            self.release(|outgoing| outgoing.head.id == id);
+            if let Some((_, skipped)) = self.skipped.pop_front_if(|(note, _)| *note == id) {
                 count.acknowledged(skipped);
             }
         }
@@ -165,17 +179,24 @@ impl Outbox {
     }
 
     /// Posts a note that names a message that was skipped: a message without bytes, of which the other host reads only the envelope. False if the
-    /// ring has no room.
+    /// ring has no room, or too many notes are not acknowledged.
     pub(crate) fn tell_skipped(
         &mut self,
         link: &mut dyn LinkSender,
         note: &Envelope,
         skipped: Origin,
     ) -> Result<bool, LinkError> {
-        let head = MessageHead { id: MessageId(self.next_id), origin: skipped, total: 0 };
+        if self.skipped.len() >= NOTES_MAX {
+            return Ok(false);
+        }
+        let head = MessageHead { id: MessageId(self.posted_id + 1), origin: skipped, total: 0 };
+        if self.queue.iter().any(|outgoing| outgoing.sent.is_none() && outgoing.head.id <= head.id) {
+            return Ok(false);
+        }
         let posted = link.post(&[head.first(note.bytes(), &[])])? > 0;
         if posted {
-            self.next_id += 1;
+            self.posted_id = head.id.0;
+            self.next_id = self.next_id.max(self.posted_id + 1);
             self.skipped.push_back((head.id, skipped));
         }
         Ok(posted)
@@ -207,6 +228,7 @@ impl Outbox {
         for (number, (index, end)) in ends[..posted].iter().enumerate() {
             let Some(outgoing) = self.queue.get_mut(*index) else { continue };
             outgoing.sent = Some(*end);
+            self.posted_id = self.posted_id.max(outgoing.head.id.0);
             if let Some(stager) = &mut self.stager {
                 stager.posted(outgoing.head.id, RecordSequence(first + number as u64));
             }
@@ -380,7 +402,7 @@ mod tests {
         for staged in [None, Some((&backend, 8 << 10))] {
             let mut link = Sink { geometry, counters: SenderCounters::default(), ended: None };
             let mut outbox = Outbox::new();
-            outbox.connected(&HashMap::new(), staged).unwrap();
+            outbox.connected(false, &HashMap::new(), staged).unwrap();
             let mut taken = Vec::with_capacity(8);
             for sequence in 1..=8 {
                 let loan = port.loan(100_000, Exhaustion::Refuse).unwrap();

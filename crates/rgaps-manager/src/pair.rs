@@ -40,9 +40,13 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 use crate::verbs::Verbs;
 
 #[cfg(test)]
+mod forged;
+#[cfg(test)]
 mod lies;
 #[cfg(test)]
 mod unsent;
+#[cfg(test)]
+mod walk;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);

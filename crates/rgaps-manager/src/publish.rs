@@ -43,6 +43,8 @@ pub(crate) struct SenderControl {
     /// Publishers that have left meanwhile, with their last messages, and whether there is one.
     left: Mutex<Vec<(u64, LastReceived)>>,
     has_left: AtomicBool,
+    /// The other host does not know yet that the last messages of a publisher that has left were not sent.
+    owes: AtomicBool,
 }
 
 impl SenderControl {
@@ -77,6 +79,21 @@ impl SenderControl {
     pub(crate) fn note_left(&self, publisher: u64, last: LastReceived) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push((publisher, last));
         self.has_left.store(true, Ordering::Release);
+        self.owes.store(true, Ordering::Release);
+    }
+
+    /// Notes that the other host knows of all publishers that have left, unless another has left since.
+    pub(crate) fn note_settled(&self) {
+        if !self.owes() {
+            return;
+        }
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        self.owes.store(!left.is_empty(), Ordering::Release);
+    }
+
+    /// Whether the sender is needed though no publisher is left.
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.load(Ordering::Acquire)
     }
 
     /// The publishers that have left since the last call. Takes a lock only if there is one.
@@ -202,7 +219,7 @@ impl PublishManager {
         let wanted = endpoint.as_ref().map(|endpoint| directory.wanted(endpoint)).unwrap_or_default();
         let by_host: HashMap<HostId, Wanted> = wanted.into_iter().map(|wanted| (wanted.host, wanted)).collect();
         let grace = Duration::from_millis(self.config.peer_timeout_ms);
-        // The last messages of a publisher that has left may be unsent: keep the senders until those are sent.
+        // The last messages of a publisher that has left may be unsent: keep the senders until those are sent, or named as skipped.
         let unsent = topic.slot_table.draining().next().is_some();
         for (host, outbound) in &mut topic.outbound {
             if by_host.contains_key(host) {
@@ -211,7 +228,7 @@ impl PublishManager {
             }
             outbound.control.unwanted.store(true, Ordering::Release);
             match &endpoint {
-                None if !unsent => outbound.stop(),
+                None if !unsent && !outbound.control.owes() => outbound.stop(),
                 None if directory.knows(*host) => outbound.lingers_until = None,
                 _ => outbound.linger(grace),
             }
@@ -313,6 +330,7 @@ impl PublishManager {
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
             left: Mutex::default(),
             has_left: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
         });
         topic.slot_table.mark_descriptor(slot, true);
         let setup = SenderSetup {

@@ -44,6 +44,7 @@ pub(crate) struct Received {
     known: HashMap<u64, Known>,
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
+    has_begun: bool,
 }
 
 impl Received {
@@ -79,12 +80,13 @@ impl Received {
         forgotten
     }
 
-    /// Begins a connection. `end`: where the queue here ends.
-    pub(crate) fn hand_shake(&mut self, end: Position) {
-        if self.known.is_empty() {
-            // The sender owes nothing that was published before.
+    /// Begins a connection. `end`: where the queue here ends. False for a host of which nothing is known: it owes only what it publishes from now on.
+    pub(crate) fn hand_shake(&mut self, end: Position) -> bool {
+        let remembers = !self.known.is_empty() || std::mem::replace(&mut self.has_begun, true);
+        if !remembers {
             self.start = end;
         }
+        remembers
     }
 
     /// Notes a publisher of which nothing has arrived, before its first message is judged. `previous`: the sender owes none of its messages up to
@@ -94,6 +96,17 @@ impl Received {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(origin.sequence.saturating_sub(1)), position };
             self.insert(origin.publisher, Known { last, here: 0 });
+        }
+    }
+
+    /// Notes, before a message over a lossless link is judged, up to which message of its publisher the sender owes none: those in between had arrived
+    /// or were counted as lost before the manager here died, and it had acknowledged them.
+    pub(crate) fn note_acknowledged(&mut self, origin: Origin, previous: u64) {
+        if let Some(known) = self.known.get_mut(&origin.publisher)
+            && previous < origin.sequence
+            && previous.checked_sub(known.last.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX)
+        {
+            known.last.sequence = previous;
         }
     }
 
@@ -213,6 +226,18 @@ mod tests {
         let liar = Origin { publisher: 3, sequence: 4 };
         received.meet(liar, u64::MAX);
         assert_eq!(received.judge(liar), Verdict::New { lost: 0, since: Position(5) });
+    }
+
+    #[test]
+    fn what_a_dead_manager_had_acknowledged_counts_no_more() {
+        let mut successor =
+            Received::recall(None, HashMap::from([(1, LastReceived { sequence: 5, position: Position(3) })]));
+        successor.note_acknowledged(origin(13), 10);
+        assert_eq!(successor.judge(origin(13)), Verdict::New { lost: 2, since: Position(3) });
+        successor.note_acknowledged(origin(13), 7);
+        successor.note_acknowledged(origin(13), 13);
+        successor.note_acknowledged(origin(u64::MAX), u64::MAX - 1);
+        assert_eq!(successor.judge(origin(13)), Verdict::New { lost: 2, since: Position(3) }, "of an impostor");
     }
 
     #[test]

@@ -230,7 +230,7 @@ impl Sender {
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
         self.count.resume(&has);
         self.looked = None;
-        if has.is_empty() {
+        if !offer.remembers {
             self.count_anew();
         }
         self.take_history_again(&has);
@@ -239,7 +239,7 @@ impl Sender {
         // Staging is this host's memory: the other host may shorten the chunks but never enlarge them.
         let chunk_bytes = geometry.chunk_bytes().min(link_chunk_bytes(&self.setup.config));
         let staged = (!direct).then_some((&self.setup.backend, chunk_bytes));
-        self.outbox.connected(&has, staged)?;
+        self.outbox.connected(offer.remembers, &has, staged)?;
         Ok(link)
     }
 
@@ -290,9 +290,6 @@ impl Sender {
             info.source_host == own_host && has.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
         for held in again {
-            let MessageInfo { publisher, sequence, .. } = *held.info();
-            // What was published before it is not owed.
-            self.count.note_sent(publisher, sequence.saturating_sub(1));
             let _ = self.pack(held);
         }
     }
@@ -419,6 +416,7 @@ impl Sender {
         let lost = self.reader.counters().lost;
         self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.count.note_left(publisher, last));
         if self.looked.is_some_and(|(before, _)| before == lost) && !self.count.has_left() {
+            self.setup.control.note_settled();
             return Ok(());
         }
         let segment = self.setup.slot_table.segment();
@@ -434,9 +432,13 @@ impl Sender {
             let previous = self.count.previous(skipped.publisher, skipped.sequence);
             let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
             if !self.outbox.tell_skipped(link, &note, skipped)? {
-                return Ok(());
+                is_complete = false;
+                break;
             }
             self.count.note_named(skipped);
+        }
+        if !self.count.has_left() {
+            self.setup.control.note_settled();
         }
         self.looked = Some((if is_complete { lost } else { u64::MAX }, Instant::now()));
         Ok(())

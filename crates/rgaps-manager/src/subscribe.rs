@@ -30,15 +30,13 @@ use crate::pending_connections::PendingConnections;
 use crate::received::Received;
 use crate::requests::messages_wanted;
 use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
-use crate::topics::Topic;
+use crate::topics::{DEPARTED_MAX, Topic};
 use crate::verbs::{self, Verbs};
 
 /// How long an offer is valid.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 /// How long a ring is empty before it returns its pages.
 const RING_IDLE: Duration = Duration::from_secs(2);
-/// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
-const DEPARTED_MAX: usize = 64;
 
 /// The receiving side of one topic and host.
 #[derive(Debug)]
@@ -222,8 +220,8 @@ impl SubscribeManager {
                 "an impostor sent messages under the names of publishers that had not published them; their sequence numbers are forgotten"
             );
         }
-        state.received.hand_shake(topic.segment.queue().end());
-        self.make_offer(topic, request, state)
+        let remembers = state.received.hand_shake(topic.segment.queue().end());
+        self.make_offer(topic, request, state, remembers)
     }
 
     /// Ends the receiving side of a host that no longer publishes, or that has no subscriber here.
@@ -372,6 +370,7 @@ impl SubscribeManager {
         topic: &mut Topic,
         request: &RingRequest,
         state: Box<ArrivalState>,
+        remembers: bool,
     ) -> Result<RingOffer, RingRefusal> {
         let resume = state.received.resume();
         let slot = state.slot();
@@ -431,6 +430,7 @@ impl SubscribeManager {
             integrity: self.integrity(request),
             no_rdma: rdma.as_ref().err().cloned().unwrap_or_default(),
             rdma: rdma.ok(),
+            remembers,
             resume,
         })
     }

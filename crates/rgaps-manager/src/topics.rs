@@ -11,7 +11,7 @@ use rgaps_control::{
     EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
-use rgaps_shm::last_received::last_published;
+use rgaps_shm::last_received::{last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
@@ -20,6 +20,9 @@ use crate::publish::Outbound;
 use crate::received::Received;
 use crate::remote_hosts::LogRateLimit;
 use crate::subscribe::Inbound;
+
+/// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
+pub(crate) const DEPARTED_MAX: usize = 64;
 
 /// A publisher of this host.
 #[derive(Clone, Debug)]
@@ -120,6 +123,10 @@ impl Topic {
     /// A topic with a segment: a new one, or one that a predecessor made.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
         let slot_table = SlotTable::new(segment.clone());
+        // Now, before publishers of this host reuse the entries that say it.
+        let arrived = last_received_by_host(&segment).into_iter();
+        let departed =
+            arrived.map(|(host, last)| (HostId(host), Received::recall(None, last))).take(DEPARTED_MAX).collect();
         Self {
             key,
             id,
@@ -132,7 +139,7 @@ impl Topic {
             outbound: HashMap::new(),
             without_sender: BTreeMap::new(),
             inbound: HashMap::new(),
-            departed: HashMap::new(),
+            departed,
             announced: Vec::new(),
             noted: None,
             reported: BTreeSet::new(),

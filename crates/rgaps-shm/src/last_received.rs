@@ -7,7 +7,7 @@
 //!
 //! Trusts      nothing: a description that changes while it is read is skipped, and its numbers are only compared.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{Ordering, fence};
 
 use crate::held::read_info;
@@ -40,8 +40,7 @@ pub fn last_received_within(
     limit: impl Fn(u64) -> u64,
 ) -> HashMap<u64, LastReceived> {
     let mut found: HashMap<u64, LastReceived> = HashMap::new();
-    let entries = segment.publishers().flat_map(|(slot, _)| segment.used_entries(slot.index));
-    for info in entries.filter_map(|index| described(segment, index)) {
+    for info in descriptions(segment) {
         if info.source_host == source_host && info.sequence > 0 && info.sequence <= limit(info.publisher) {
             let this = LastReceived { sequence: info.sequence, position: Position(info.position) };
             let last = found.entry(info.publisher).or_insert(this);
@@ -51,6 +50,12 @@ pub fn last_received_within(
         }
     }
     found
+}
+
+/// The last message of each publisher, by the host that it is of.
+pub fn last_received_by_host(segment: &Segment) -> HashMap<[u8; 16], HashMap<u64, LastReceived>> {
+    let hosts: HashSet<[u8; 16]> = descriptions(segment).map(|info| info.source_host).collect();
+    hosts.into_iter().map(|host| (host, last_received(segment, host))).collect()
 }
 
 /// The last message of a publisher of this host whose slot is still occupied, with the publisher's identity. `None` if it has published nothing.
@@ -65,6 +70,11 @@ pub fn last_published(segment: &Segment, slot: PublisherSlot) -> Option<(u64, La
     let own = segment.used_entries(slot.index).filter_map(|index| described(segment, index));
     let last = own.filter(|info| info.publisher == publisher).max_by_key(|info| info.sequence)?;
     Some((publisher, LastReceived { sequence: last.sequence, position: Position(last.position) }))
+}
+
+fn descriptions(segment: &Segment) -> impl Iterator<Item = MessageInfo> {
+    let entries = segment.publishers().flat_map(|(slot, _)| segment.used_entries(slot.index));
+    entries.filter_map(|index| described(segment, index))
 }
 
 /// The description of the last message of an entry that was put into the queue.

@@ -6,27 +6,26 @@ const NEWCOMER: u64 = 8;
 const ANOTHER: u64 = 9;
 
 /// A second publisher of the publishing host.
-struct Newcomer {
+pub(super) struct Newcomer {
     publisher: u64,
     port: WriterPort,
     sequence: u64,
 }
 
 impl Newcomer {
-    fn join(pair: &Pair, publisher: u64) -> Self {
+    pub(super) fn join(pair: &Pair, publisher: u64) -> Self {
         let spec = PublisherSpec { publisher, ..Default::default() };
         let slot = pair.topic.slot_table.admit_publisher(&spec).unwrap();
         let memory = DeviceMemoryManager::new(host());
         let pool = memory.create(&pair.topic.pools, slot, 1 << 20).unwrap();
         pair.topic.pools.seal(slot).unwrap();
-        let mut port = WriterPort::new(pair.topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
-        for slot in pair.topic.slot_table.active_subscribers() {
-            port.add_subscriber(pair.topic.slot_table.pages(slot).unwrap(), None);
-        }
-        Self { publisher, port, sequence: 0 }
+        let port = WriterPort::new(pair.topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
+        let mut newcomer = Self { publisher, port, sequence: 0 };
+        newcomer.meet(pair);
+        newcomer
     }
 
-    fn send(&mut self, pair: &Pair, count: u64) {
+    pub(super) fn send(&mut self, pair: &Pair, count: u64) {
         for _ in 0..count {
             let loan = self.port.loan(1, Exhaustion::DropOldest).unwrap();
             self.sequence += 1;
@@ -37,7 +36,14 @@ impl Newcomer {
         pair.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     }
 
-    fn leave(self, pair: &Pair) {
+    /// Learns of new subscribers.
+    pub(super) fn meet(&mut self, pair: &Pair) {
+        for slot in pair.topic.slot_table.active_subscribers() {
+            self.port.add_subscriber(pair.topic.slot_table.pages(slot).unwrap(), None);
+        }
+    }
+
+    pub(super) fn leave(self, pair: &Pair) {
         pair.topic.drain(self.port.slot());
     }
 }
@@ -181,4 +187,209 @@ fn a_message_for_which_there_is_no_room_counts_at_once_and_once() {
     pair.mend();
     pair.send(100);
     assert_eq!((subscriber.sequences_to(3), subscriber.lost()), (vec![3], 1));
+}
+
+#[test]
+fn messages_lost_between_two_links_count_though_nothing_had_arrived() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    until("the link", || pair.status().contains("connected over"));
+    pair.cut();
+    (0..10).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(10), [9, 10]);
+    assert_eq!(subscriber.lost(), 8);
+}
+
+/// What the receiving manager's successor does with its predecessor's port, and then a local publisher that takes the free slot.
+fn free_the_port_and_reuse_it(pair: &Pair, subscriber: &mut Subscriber) {
+    let pages: Vec<_> = {
+        let to = pair.to();
+        to.topic.slot_table.active_subscribers().filter_map(|slot| to.topic.slot_table.pages(slot)).collect()
+    };
+    // The harness's successor does not know the subscriber's words, so its predecessor's table does this.
+    {
+        let to = pair.to();
+        let remote: Vec<_> = to.topic.slot_table.active_publishers().collect();
+        remote.into_iter().for_each(|slot| to.topic.drain(slot));
+        assert_eq!(last_received(&to.topic.segment, FROM.0).len(), 1, "the segment still has what arrived");
+    }
+    pair.to().restart();
+    let to = pair.to();
+    let slot = to.topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
+    let pool = to.memory.create(&to.topic.pools, slot, 1 << 20).unwrap();
+    let right = pool.allocation_right().unwrap();
+    let mut local = WriterPort::new(to.topic.segment.clone(), slot, right).unwrap();
+    pages.into_iter().for_each(|pages| local.add_subscriber(pages, None));
+    for sequence in 1..=300 {
+        let loan = local.loan(1, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 77, sequence, bytes: 1, ..MessageInfo::default() };
+        local.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+        assert_eq!(subscriber.take().info().sequence, sequence);
+    }
+}
+
+#[test]
+fn messages_lost_while_a_successors_local_publisher_reuses_the_ports_slot_are_counted() {
+    let (mut pair, mut subscriber) = cut(2);
+    (0..10).for_each(|_| pair.send(100));
+    free_the_port_and_reuse_it(&pair, &mut subscriber);
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(11), [10, 11]);
+    assert_eq!(subscriber.lost(), 8);
+}
+
+#[test]
+fn latched_messages_arrive_once_though_a_successors_local_publisher_reuses_the_ports_slot() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(5);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    (0..8).for_each(|_| pair.send(100));
+    assert_eq!(subscriber.sequences_to(8), (1..=8).collect::<Vec<u64>>());
+    until("the acknowledgement", || pair.status().contains("8 messages sent"));
+    pair.cut();
+    free_the_port_and_reuse_it(&pair, &mut subscriber);
+    pair.mend();
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(9), [9], "messages arrive again");
+    assert_eq!(subscriber.lost(), 0);
+}
+
+#[test]
+fn messages_of_publishers_that_leave_together_are_counted() {
+    let (mut pair, mut subscriber) = cut(2);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(3), [2, 3]);
+    until("the acknowledgement", || {
+        pair.port.reclaim();
+        pair.port.pool().used_bytes == 0
+    });
+    // A program that has both publishers ends.
+    let slot = pair.port.slot();
+    newcomer.leave(&pair);
+    pair.topic.drain(slot);
+    pair.topic.publishers.clear();
+    pair.topic.reclaim();
+    assert!(pair.topic.slot_table.draining().next().is_none());
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    until("the note", || subscriber.lost() == 5);
+}
+
+#[test]
+fn messages_of_publishers_that_leave_together_during_a_cut_are_counted() {
+    let (mut pair, mut subscriber) = cut(2);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(3), [2, 3]);
+    until("the acknowledgement", || {
+        pair.port.reclaim();
+        pair.port.pool().used_bytes == 0
+    });
+    pair.cut();
+    let slot = pair.port.slot();
+    newcomer.leave(&pair);
+    pair.topic.drain(slot);
+    pair.topic.publishers.clear();
+    pair.topic.reclaim();
+    assert!(pair.topic.slot_table.draining().next().is_none());
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    pair.mend();
+    until("the note", || subscriber.lost() == 5);
+}
+
+#[test]
+fn notes_are_sent_over_a_link_without_flow_control_more_than_once() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.qos.flow_control = false);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    pair.cut();
+    let mut first = Newcomer::join(&pair, NEWCOMER);
+    first.send(&pair, 5);
+    let mut second = Newcomer::join(&pair, ANOTHER);
+    second.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(3), [2, 3]);
+    first.leave(&pair);
+    second.leave(&pair);
+    until("both notes", || subscriber.lost() == 10);
+}
+
+#[test]
+fn a_successor_counts_nothing_again_that_its_predecessor_counted_and_acknowledged() {
+    let config = Config { keep_all_timeout_ms: 100, ..Config::default() };
+    let mut pair = Pair::configured(host(), host(), 2, config);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    pair.send(900_000);
+    newcomer.send(&pair, 1);
+    let held = [(); 2].map(|()| subscriber.take());
+    let acknowledged = |pair: &mut Pair| {
+        until("the acknowledgement", || {
+            pair.port.reclaim();
+            pair.port.pool().used_bytes == 0
+        });
+    };
+    acknowledged(&mut pair);
+    // There is no room for this one, and none of these is sent.
+    pair.send(900_000);
+    until("the loss", || subscriber.lost() == 1);
+    pair.cut();
+    newcomer.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    until("the note", || subscriber.lost() == 1 + 5);
+    drop(held);
+    assert_eq!(subscriber.sequences_to(4), [3, 4]);
+    acknowledged(&mut pair);
+    pair.cut();
+    pair.to().restart();
+    pair.mend();
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(5), [5]);
+    newcomer.send(&pair, 1);
+    assert_eq!((subscriber.sequences_to(7), subscriber.lost()), (vec![7], 6));
+}
+
+#[test]
+fn a_later_subscriber_does_not_count_what_a_publisher_lost_before_it_joined() {
+    let (mut pair, mut subscriber) = cut(2);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(3), [2, 3]);
+    let mut late = pair.subscriber();
+    pair.send(100);
+    assert_eq!((subscriber.sequences_to(4), late.sequences_to(4)), (vec![4], vec![4]));
+    newcomer.leave(&pair);
+    until("the note", || subscriber.lost() == 5);
+    assert_eq!(late.lost(), 0);
+}
+
+#[test]
+fn a_later_subscriber_does_not_count_the_missing_first_messages_from_before_it_joined() {
+    let (mut pair, mut subscriber) = cut(2);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 5);
+    (0..2).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(3), [2, 3]);
+    let mut late = pair.subscriber();
+    pair.send(100);
+    assert_eq!((subscriber.sequences_to(4), late.sequences_to(4)), (vec![4], vec![4]));
+    newcomer.send(&pair, 1);
+    assert_eq!((subscriber.sequences_to(6), late.sequences_to(6)), (vec![6], vec![6]));
+    assert_eq!((subscriber.lost(), late.lost()), (5, 0));
 }
