@@ -1,7 +1,7 @@
 //! What comes with a message, from another process, another host or another middleware: typed metadata and handles.
 
 use rgaps::Handle;
-use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange};
+use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, Meta, Payload, PointCloud, ViewError};
 use rgaps_cli::media::Mark;
@@ -89,7 +89,7 @@ fn fields(cloud: &PointCloud) {
 }
 
 /// The corners of a tensor are in a payload of so many bytes.
-fn inside(described: &Descriptor, bytes: u64) {
+fn inside(described: &UnmanagedTensor, bytes: u64) {
     let (view, shape) = (described.view(), described.shape());
     // No address counts elements beyond 63 bits, and no memory has as many.
     if shape.contains(&0) || i64::try_from(bytes).is_err() {

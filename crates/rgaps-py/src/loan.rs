@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyWeakrefMethods, PyWeakrefReference};
 use rgaps::PublishError;
 use rgaps::device::Stream;
-use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
+use rgaps::dlpack::{DLDevice, DeviceRange, ManagedTensor, UnmanagedTensor};
 use rgaps::dynamic::{DynamicLoan, DynamicMeta};
 
 use crate::handle::MessageHandle;
@@ -51,7 +51,7 @@ impl LoanCell {
     }
 
     /// A DLPack tensor that holds the loan, and after publication its pool.
-    pub(crate) fn manage(cell: &Arc<Self>, described: &Descriptor) -> PyResult<ManagedTensor> {
+    pub(crate) fn manage(cell: &Arc<Self>, described: &UnmanagedTensor) -> PyResult<ManagedTensor> {
         let pool = cell.with(|loan| Ok(loan.to_dlpack(described)))?;
         Ok(described.manage((cell.clone(), pool)))
     }

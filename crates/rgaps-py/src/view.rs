@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rgaps::device::Stream;
-use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
+use rgaps::dlpack::{DLDevice, DeviceRange, ManagedTensor, UnmanagedTensor};
 use rgaps::dynamic::{DynamicMeta, DynamicSample};
 use rgaps::types::{DType, Tensor};
 
@@ -82,13 +82,13 @@ impl View {
         Ok(Self { holder, node, tensor, is_bigendian, range, structured, taken_on, is_exported })
     }
 
-    fn descriptor(&self) -> PyResult<Descriptor> {
+    fn unmanaged(&self) -> PyResult<UnmanagedTensor> {
         if self.is_bigendian {
             return Err(PyBufferError::new_err(
                 "the elements are big-endian (high bytes first), which DLPack cannot express: use numpy.asarray",
             ));
         }
-        Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))
+        UnmanagedTensor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))
     }
 
     fn is_on_cpu(&self) -> bool {
@@ -104,7 +104,7 @@ impl View {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
-        let described = self.descriptor()?;
+        let described = self.unmanaged()?;
         let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
         let own = (described.device().device_type, described.device().device_id);
         let cpu = (DLDevice::CPU.device_type, DLDevice::CPU.device_id);
@@ -163,7 +163,7 @@ impl View {
             device: DLDevice::CPU,
             is_read_only: false,
         };
-        let described = Descriptor::new(&self.tensor, &range).map_err(|error| errors::of_view(&error))?;
+        let described = UnmanagedTensor::new(&self.tensor, &range).map_err(|error| errors::of_view(&error))?;
         raw::capsule(py, described.manage(bytes), is_versioned, raw::IS_COPIED)
     }
 
@@ -241,7 +241,7 @@ impl View {
                 // The pool stays mapped after the loan is gone, as long as there is an array.
                 let pool = LoanCell::manage(
                     cell,
-                    &Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))?,
+                    &UnmanagedTensor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))?,
                 )?;
                 (self.range.address, Memory { interface: None, _keep: Keep::Pool { _pool: pool.into() } })
             }
@@ -269,7 +269,7 @@ impl View {
         if self.is_on_cpu() {
             return Err(PyAttributeError::new_err("__cuda_array_interface__: the payload is in host memory"));
         }
-        let described = self.descriptor()?;
+        let described = self.unmanaged()?;
         let dtype = described.dtype();
         let kind = array_type(dtype, false).ok_or_else(|| {
             PyAttributeError::new_err(format!("__cuda_array_interface__ cannot express {dtype}: use DLPack"))

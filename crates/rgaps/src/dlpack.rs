@@ -1,8 +1,8 @@
 //! DLPack: payloads described to array libraries (NumPy, PyTorch, CuPy, JAX), and handed to them without a copy.
 //!
 //! ```text
-//!   sample.describe() ──▶ Descriptor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
-//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: the deleter releases it)
+//!   sample.describe() ──▶ UnmanagedTensor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
+//!   sample.into_dlpack() ──────────────────────────────────▶    (the owner is the sample: the deleter releases it)
 //! ```
 //!
 //! Several tensors can share one sample, for example the fields of a cloud: call `describe_field` for each, with an `Arc` of the sample as owner.
@@ -24,40 +24,40 @@ pub use rgaps_device::dlpack::{
 
 use crate::types::{DType, Meta, Tensor, ViewError};
 
-/// Describes a payload to an array library: a tensor in device memory, entirely inside the payload.
+/// Describes a payload to an array library: a tensor in device memory, entirely inside the payload. It does not keep the payload there.
 ///
 /// ```
-/// use rgaps::dlpack::{Descriptor, DeviceRange, DLDevice};
+/// use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
 /// use rgaps::types::{DType, Tensor};
 ///
 /// let data = [0_f32; 6];
 /// let range = DeviceRange { address: data.as_ptr() as u64, bytes: 24, device: DLDevice::CPU, is_read_only: true };
-/// let descriptor = Descriptor::new(&Tensor::new(DType::FLOAT32, &[2, 3])?, &range)?;
-/// assert_eq!((descriptor.shape(), descriptor.strides()), (&[2, 3][..], &[3, 1][..]));
+/// let unmanaged = UnmanagedTensor::new(&Tensor::new(DType::FLOAT32, &[2, 3])?, &range)?;
+/// assert_eq!((unmanaged.shape(), unmanaged.strides()), (&[2, 3][..], &[3, 1][..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
+pub struct UnmanagedTensor {
     tensor: Tensor,
     range: DeviceRange,
 }
 
-impl Descriptor {
+impl UnmanagedTensor {
     /// Describes `tensor` in `range`, which must hold all of it. Elements must be aligned to their size (of a lane; of a part of a complex number).
     pub fn new(tensor: &Tensor, range: &DeviceRange) -> Result<Self, ViewError> {
         let (needed, &DeviceRange { address, bytes, .. }) = (tensor.payload_bytes(), range);
         if needed > bytes || address.checked_add(bytes).is_none() {
             return Err(ViewError::OutOfBounds { needed, address, bytes });
         }
-        let descriptor = Self { tensor: *tensor, range: *range };
+        let unmanaged = Self { tensor: *tensor, range: *range };
         let element = tensor.dtype().alignment();
-        if tensor.elements() > 0 && !descriptor.data().is_multiple_of(element) {
+        if tensor.elements() > 0 && !unmanaged.data().is_multiple_of(element) {
             let is_the_offset = address.is_multiple_of(element);
             let (what, bytes) =
-                if is_the_offset { ("byte offset", tensor.byte_offset()) } else { ("address", descriptor.data()) };
+                if is_the_offset { ("byte offset", tensor.byte_offset()) } else { ("address", unmanaged.data()) };
             return Err(ViewError::Unaligned { what, bytes, element });
         }
-        Ok(descriptor)
+        Ok(unmanaged)
     }
 
     /// The device that has the memory.

@@ -3,7 +3,7 @@
 use rgaps_device::dlpack::{DLDevice, ManagedTensor};
 use rgaps_device::{Backend, DeviceRange, FieldView};
 
-use crate::dlpack::Descriptor;
+use crate::dlpack::UnmanagedTensor;
 use crate::publish_error::PublishError;
 use crate::publisher::Loan;
 use crate::sample::Sample;
@@ -34,7 +34,7 @@ impl<T: Payload> Loan<T> {
     }
 
     /// Describes the block for an array library that fills it. The rule of `device_range` applies.
-    pub fn describe(&self) -> Result<Descriptor, PublishError> {
+    pub fn describe(&self) -> Result<UnmanagedTensor, PublishError> {
         let range = self.device_range()?;
         self.meta().describe(&range).map_err(|source| self.view_error(source))
     }
@@ -48,7 +48,7 @@ impl Loan<PointCloud> {
     }
 
     /// Describes one field of the points for an array library.
-    pub fn describe_field(&self, name: &str) -> Result<Descriptor, PublishError> {
+    pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, PublishError> {
         let range = self.device_range()?;
         self.meta().describe_field(name, &range).map_err(|source| self.view_error(source))
     }
@@ -71,7 +71,7 @@ impl<T: Payload> Sample<T> {
     }
 
     /// Describes the payload for an array library that reads it. The rule of `device_range` applies.
-    pub fn describe(&self) -> Result<Descriptor, TakeError> {
+    pub fn describe(&self) -> Result<UnmanagedTensor, TakeError> {
         let range = self.device_range()?;
         self.meta().describe(&range).map_err(|source| self.view_error(source))
     }
@@ -91,7 +91,7 @@ impl Sample<PointCloud> {
     }
 
     /// Describes one field of the points for an array library.
-    pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
+    pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, TakeError> {
         let range = self.device_range()?;
         self.meta().describe_field(name, &range).map_err(|source| self.view_error(source))
     }

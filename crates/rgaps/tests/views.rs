@@ -1,5 +1,5 @@
-//! Views and DLPack descriptors: they stay inside their payload, give the address of each element, and hold a sample for as long as an
-//! array library has its tensor.
+//! Views and DLPack tensors: they stay inside their payload, give the address of each element, and hold a sample for as long as an array
+//! library has its tensor.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rgaps::device::TensorView;
-use rgaps::dlpack::{DLDevice, DLManagedTensorVersioned, Descriptor, DeviceRange};
+use rgaps::dlpack::{DLDevice, DLManagedTensorVersioned, DeviceRange, UnmanagedTensor};
 use rgaps::types::{Bytes, DType, Datatype, Encoding, Image, Meta, Payload, PointCloud, PointField, Tensor, ViewError};
 use rgaps::{Node, PublishError, Publisher, Subscriber, TakeError};
 use rgaps_standin_cuda::{Control, link_into};
@@ -34,11 +34,11 @@ fn extent(view: &TensorView) -> Option<(i128, i128)> {
     Some((first + of(|reach| *reach < 0) * bytes, first + (of(|reach| *reach > 0) + 1) * bytes))
 }
 
-/// Checks that a descriptor is inside the payload and valid for DLPack.
-fn stays_inside(descriptor: &Descriptor, payload: u64) -> Result<(), TestCaseError> {
-    let view = descriptor.view();
-    prop_assert_eq!(view.shape(), descriptor.shape());
-    prop_assert_eq!(view.data, ADDRESS + descriptor.byte_offset());
+/// Checks that a tensor is inside the payload and valid for DLPack.
+fn stays_inside(tensor: &UnmanagedTensor, payload: u64) -> Result<(), TestCaseError> {
+    let view = tensor.view();
+    prop_assert_eq!(view.shape(), tensor.shape());
+    prop_assert_eq!(view.data, ADDRESS + tensor.byte_offset());
     if let Some((lowest, end)) = extent(&view) {
         prop_assert!(lowest >= 0 && end <= i128::from(payload), "{}..{} of {} B", lowest, end, payload);
     }

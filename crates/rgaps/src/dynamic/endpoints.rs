@@ -9,7 +9,7 @@ use rgaps_device::{DevicePart, Stream};
 use super::sample::{DynamicSample, TypedSample};
 use super::{DynamicMeta, Kind, another_kind, by_kind};
 use crate::described::Described;
-use crate::dlpack::Descriptor;
+use crate::dlpack::UnmanagedTensor;
 use crate::handle::Handle;
 use crate::node::{Node, NodeError};
 use crate::publish_error::PublishError;
@@ -162,12 +162,12 @@ impl DynamicLoan {
     }
 
     /// Like `Loan::describe`.
-    pub fn describe(&self) -> Result<Descriptor, PublishError> {
+    pub fn describe(&self) -> Result<UnmanagedTensor, PublishError> {
         by_kind!(Self, self, loan => loan.describe())
     }
 
     /// Like `Loan::describe_field`. Returns an error if the loan is not a point cloud.
-    pub fn describe_field(&self, name: &str) -> Result<Descriptor, PublishError> {
+    pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, PublishError> {
         match self {
             Self::PointCloud(loan) => loan.describe_field(name),
             other => Err(other.view_error(another_kind(Kind::PointCloud, other.meta().kind()).into())),
@@ -176,7 +176,7 @@ impl DynamicLoan {
 
     /// The block as a tensor for an array library to fill. The tensor keeps only the pool mapped. Do not write to it after the loan is published or
     /// dropped: subscribers or later messages use that memory then.
-    pub fn to_dlpack(&self, described: &Descriptor) -> ManagedTensor {
+    pub fn to_dlpack(&self, described: &UnmanagedTensor) -> ManagedTensor {
         described.manage(by_kind!(Self, self, loan => loan.memory()))
     }
 

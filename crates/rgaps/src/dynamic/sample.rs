@@ -12,7 +12,7 @@ use rgaps_shm::message::Readiness;
 
 use super::{DynamicMeta, Kind, another_kind, by_kind};
 use crate::completions::StreamPoint;
-use crate::dlpack::Descriptor;
+use crate::dlpack::UnmanagedTensor;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::sample::Sample;
@@ -175,12 +175,12 @@ impl DynamicSample {
     }
 
     /// Like `Sample::describe`.
-    pub fn describe(&self) -> Result<Descriptor, TakeError> {
+    pub fn describe(&self) -> Result<UnmanagedTensor, TakeError> {
         by_kind!(TypedSample, self.sample(), sample => sample.describe())
     }
 
     /// Like `Sample::describe_field`. Returns an error if the message is not a point cloud.
-    pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
+    pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, TakeError> {
         match self.sample() {
             TypedSample::PointCloud(sample) => sample.describe_field(name),
             other => {
@@ -193,7 +193,7 @@ impl DynamicSample {
     /// A tensor of `described` (from `describe` or `describe_field`) for an array library that works on `stream`. If the message was taken on another
     /// stream, `stream` waits for that one. The tensor holds the message; its deleter releases it after the work that `stream` has by then. So
     /// `stream` must exist until then.
-    pub fn to_dlpack(&self, described: &Descriptor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
+    pub fn to_dlpack(&self, described: &UnmanagedTensor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
         if let (Some(taken), Some(stream)) = (self.sample().taken_on(), stream) {
             let waiting = stream.wait(&taken.record(), DEVICE_TIMEOUT);
             waiting.map_err(|source| self.sample().device_error(source))?;

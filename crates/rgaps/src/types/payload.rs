@@ -1,4 +1,4 @@
-//! Payloads as arrays: the shape of a message's bytes, for kernels (`View`) and for array libraries (`dlpack::Descriptor`).
+//! Payloads as arrays: the shape of a message's bytes, for kernels (`View`) and for array libraries (`dlpack::UnmanagedTensor`).
 //!
 //! | type | tensor |
 //! |---|---|
@@ -19,7 +19,7 @@ use super::cloud::{PointCloud, PointField};
 use super::image::Image;
 use super::meta::{Meta, MetaError};
 use super::tensor::{DType, DTypeCode, Tensor};
-use crate::dlpack::Descriptor;
+use crate::dlpack::UnmanagedTensor;
 
 /// Why a payload cannot be viewed as requested. The message is unchanged.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,9 +85,9 @@ pub trait Payload: Meta {
     fn view(&self, range: &DeviceRange) -> Result<Self::View, ViewError>;
 
     /// Describes a payload in `range`, which must hold all of it, to an array library.
-    fn describe(&self, range: &DeviceRange) -> Result<Descriptor, ViewError> {
+    fn describe(&self, range: &DeviceRange) -> Result<UnmanagedTensor, ViewError> {
         whole(self, range)?;
-        Descriptor::new(&self.tensor()?, range)
+        UnmanagedTensor::new(&self.tensor()?, range)
     }
 }
 
@@ -148,9 +148,9 @@ impl PointCloud {
     }
 
     /// Describes one field of a cloud in `range` to an array library.
-    pub fn describe_field(&self, name: &str, range: &DeviceRange) -> Result<Descriptor, ViewError> {
+    pub fn describe_field(&self, name: &str, range: &DeviceRange) -> Result<UnmanagedTensor, ViewError> {
         whole(self, range)?;
-        Descriptor::new(&self.field_tensor(name)?, range)
+        UnmanagedTensor::new(&self.field_tensor(name)?, range)
     }
 
     /// The kernel argument for one field of a cloud in `range`.
