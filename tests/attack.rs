@@ -190,11 +190,11 @@ fn long_names_in_ring_requests_hide_no_topic_and_disconnect_no_client() {
 }
 
 #[test]
-fn links_of_other_hosts_leave_descriptors_to_programs_of_this_host() {
+fn links_of_other_hosts_leave_file_descriptors_to_programs_of_this_host() {
     const TOPICS: usize = 16;
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=400:400").arg(programs::find("rgapsd"));
-    let here = Here::new("descriptors", limited, |_| ());
+    let here = Here::new("fds", limited, |_| ());
     let _subscribers: Vec<Subscriber<Bytes>> =
         (0..TOPICS).map(|n| here.node.subscriber(&format!("t{n}")).unwrap()).collect();
     let stranger = Stranger::new(here.address);
@@ -202,7 +202,7 @@ fn links_of_other_hosts_leave_descriptors_to_programs_of_this_host() {
     let refused: Vec<RingRefusal> = asked
         .filter_map(|(host, topic)| stranger.request(here.host, &request(&format!("t{topic}"), invented(host))).err())
         .collect();
-    let is_named = |refusal: &&RingRefusal| refusal.to_string().contains("spare_descriptors_percent = 25");
+    let is_named = |refusal: &&RingRefusal| refusal.to_string().contains("spare_fds_percent = 25");
     assert_eq!(refused.iter().find(|refusal| !is_named(refusal)), None);
     assert!(!refused.is_empty());
     let node = Node::builder().runtime_dir(here.dir.path()).no_autostart().build().unwrap();
@@ -223,7 +223,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_descriptor_whose_close_blocks_delays_no_other_client() {
+fn a_file_descriptor_whose_close_blocks_delays_no_other_client() {
     let here = Here::new("linger", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();
@@ -233,12 +233,12 @@ fn a_descriptor_whose_close_blocks_delays_no_other_client() {
 }
 
 #[test]
-fn a_descriptor_left_unread_by_its_client_delays_no_other_client() {
+fn a_file_descriptor_left_unread_by_its_client_delays_no_other_client() {
     let here = Here::new("unread", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();
     here.manager.stop().unwrap();
-    // The first descriptor ends the connection; the other is closed with it.
+    // The first file descriptor ends the connection; the other is closed with it.
     connection.send(&serde_json::json!({ "garbage": 1 }), &[]).unwrap();
     connection.send(&Request { id: 1, body: Body::Topics { after: None } }, &[near.as_fd()]).unwrap();
     drop(near);

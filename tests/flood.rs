@@ -85,7 +85,7 @@ fn many(number: usize) -> String {
 }
 
 /// What a test keeps open beside the manager.
-fn take_all_descriptors() {
+fn take_all_fds() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
 }
@@ -190,7 +190,7 @@ fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
 #[test]
 fn a_flood_of_announcements_delays_no_local_client_and_leaves_no_trace() {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
-    take_all_descriptors();
+    take_all_fds();
     let dir = RuntimeDir::new("flood").unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let locator = format!("tcp/127.0.0.1:{free}");
@@ -258,7 +258,7 @@ fn a_flood_from_pypi_zenoh_on_another_host_loses_no_local_sample() {
         Err(HostsError::Unavailable(why)) => return skipped(why),
         hosts => hosts.unwrap(),
     };
-    take_all_descriptors();
+    take_all_fds();
     let dir = RuntimeDir::new("pypi").unwrap();
     let locator = format!("tcp/{}:7447", hosts[0].address());
     let mut command = hosts[0].command(programs::find("rgapsd"));

@@ -81,9 +81,9 @@ fn is_same(a: &Value, b: &Value) -> bool {
 fn pool(described: &Value) -> bool {
     let Ok(pool) = serde_json::from_value::<PoolDescription>(described.clone()) else { return false };
     assert_eq!(serde_json::to_value(&pool).ok().and_then(|text| serde_json::from_value(text).ok()), Some(pool.clone()));
-    let descriptors = pool.slabs.iter().filter(|slab| slab.is_present()).count();
-    assert!(pool.check((pool.kind, pool.device), 64, descriptors + 1).is_err());
-    if pool.check((pool.kind, pool.device), 64, descriptors).is_err() {
+    let fds = pool.slabs.iter().filter(|slab| slab.is_present()).count();
+    assert!(pool.check((pool.kind, pool.device), 64, fds + 1).is_err());
+    if pool.check((pool.kind, pool.device), 64, fds).is_err() {
         return false;
     }
     assert!((1..=64).contains(&pool.slabs.len()));

@@ -1,8 +1,8 @@
-//! The thread that learns of new messages. It sleeps on the descriptors of a context's GPU subscriptions, wakes the wait sets that wait for
-//! them, calls their callbacks, and drains the inner topic.
+//! The thread that learns of new messages. It sleeps on the eventfds of a context's GPU subscriptions, wakes the wait sets that wait for them, calls
+//! their callbacks, and drains the inner topic.
 //!
-//! Descriptors are edge-triggered: each publication triggers once, even if no message is taken. The thread takes none. `subscription` says which
-//! locks are held while the inner RMW or a callback is called.
+//! Eventfds are edge-triggered: each publication triggers once, even if no message is taken. The thread takes none. `subscription` says which locks
+//! are held while the inner RMW or a callback is called.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,23 +59,22 @@ impl Notifier {
     }
 
     /// Starts waking an entity.
-    pub(crate) fn add(&self, entity: &Arc<Entity>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn add(&self, entity: &Arc<Entity>, event_fd: BorrowedFd<'_>) -> io::Result<()> {
         let key = entity.key() as u64;
         // Before a wake-up can arrive.
         lock(&self.shared.entities).insert(key, entity.clone());
-        let added =
-            epoll::add(&self.shared.epoll, descriptor, EventData::new_u64(key), EventFlags::IN | EventFlags::ET);
+        let added = epoll::add(&self.shared.epoll, event_fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET);
         added.inspect_err(|_| self.remove(entity, None))?;
         Ok(())
     }
 
     /// Stops waking an entity; a wake-up that has begun may still be running.
-    pub(crate) fn remove(&self, entity: &Entity, descriptor: Option<BorrowedFd<'_>>) {
+    pub(crate) fn remove(&self, entity: &Entity, event_fd: Option<BorrowedFd<'_>>) {
         let gone = lock(&self.shared.entities).remove(&(entity.key() as u64));
         drop(gone);
-        if let Some(descriptor) = descriptor {
+        if let Some(event_fd) = event_fd {
             // It was never added if making the subscription failed half-way.
-            let _ = epoll::delete(&self.shared.epoll, descriptor);
+            let _ = epoll::delete(&self.shared.epoll, event_fd);
         }
     }
 
@@ -104,7 +103,7 @@ impl Shared {
             let count = match epoll::wait(&self.epoll, &mut events[..], None) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
-                // Does not happen: the descriptors belong to this thread. Without them it cannot wait.
+                // Does not happen: the eventfds belong to this thread. Without them it cannot wait.
                 Err(error) => {
                     return tracing::error!(%error, "GPU subscriptions of this context are no longer woken; restart the process");
                 }

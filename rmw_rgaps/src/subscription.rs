@@ -311,10 +311,10 @@ unsafe fn make(
         gate: Gate::default(),
         attended: Mutex::default(),
     });
-    let descriptor = entity.core.descriptor().map_err(|error| error.to_string())?;
+    let event_fd = entity.core.event_fd().map_err(|error| error.to_string())?;
     context
         .notifier
-        .add(&entity, descriptor)
+        .add(&entity, event_fd)
         .map_err(|error| format!("it cannot be added to the wake-up thread: {error}"))?;
     let user_data = Arc::as_ptr(&entity).cast::<c_void>();
     // SAFETY: taken away again before the entity goes.
@@ -393,7 +393,7 @@ pub(crate) unsafe fn rmw_destroy_subscription(
     let own = unsafe { Box::from_raw(subscription.cast::<GpuSubscription>()) };
     ENTITIES.write().unwrap_or_else(PoisonError::into_inner).remove(&entity.key);
     COUNT.fetch_sub(1, Ordering::AcqRel);
-    own.context.notifier.remove(&entity, entity.core.descriptor().ok());
+    own.context.notifier.remove(&entity, entity.core.event_fd().ok());
     // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
     let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
     crate::rcutils::reset_error();

@@ -769,7 +769,7 @@ fn a_topic_without_free_slots_is_an_error_and_a_released_slot_is_free_again() {
     }
     let bench = Bench::new();
     let make = || bench.subscription_with(&bench.layer, bench.qos(1, false, false), false);
-    // Each subscription has descriptors of its own.
+    // Each subscription has file descriptors of its own.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let all: Vec<Pointer> = std::iter::from_fn(|| Some(make()).filter(|made| !made.is_null())).take(1100).collect();
@@ -1004,7 +1004,7 @@ fn entities_made_and_destroyed_while_messages_arrive_leak_nothing() {
     }
     let bench = Bench::new();
     let core = bench.core_publisher(PublisherQos::default());
-    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = RefCell::new(None);
     for round in 0..20 {
         let (publisher, subscription) = (bench.publisher(), bench.subscription());
@@ -1014,9 +1014,9 @@ fn entities_made_and_destroyed_while_messages_arrive_leak_nothing() {
         assert!(bench.take(subscription).is_some());
         bench.destroy_subscription(subscription);
         bench.destroy_publisher(publisher);
-        let first = *before.borrow_mut().get_or_insert_with(descriptors);
+        let first = *before.borrow_mut().get_or_insert_with(fds);
         // The notifier's thread may still handle an entity that was just destroyed.
-        until(|| descriptors() <= first);
+        until(|| fds() <= first);
     }
 }
 

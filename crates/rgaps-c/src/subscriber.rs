@@ -289,7 +289,7 @@ pub unsafe extern "C" fn rgaps_subscriber_fd(
     guard(|| {
         let subscriber = SUBSCRIBERS.look_up(subscriber as u64)?.subscriber;
         let out = fd.ok_or_else(|| Failure::null("fd"))?;
-        out.write(subscriber.descriptor()?.as_raw_fd());
+        out.write(subscriber.event_fd()?.as_raw_fd());
         Ok(())
     })
 }

@@ -14,7 +14,7 @@ static rgaps_subscriber_t *subscriber;
 static rgaps_sample_t *message;
 static rgaps_loan_t *loan;
 static struct DLManagedTensorVersioned *tensor;
-static int32_t descriptor;
+static int32_t subscriber_fd;
 
 /* Runs the body in a child, which must exit with 0. */
 static void in_child(void (*body)(void)) {
@@ -92,7 +92,7 @@ static void every_call_in_a_forked_child_says_so(void) {
 
 static void the_child_ends_what_is_not_its_own(void) {
   tensor->deleter(tensor);
-  close(descriptor);
+  close(subscriber_fd);
   rgaps_sample_release(message, NULL);
   rgaps_loan_discard(loan);
   rgaps_publisher_destroy(publisher);
@@ -211,7 +211,7 @@ int main(void) {
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   OK(rgaps_loan_data(loan, &data, NULL));
   memcpy(data, &number, sizeof number);
-  OK(rgaps_subscriber_fd(subscriber, &descriptor));
+  OK(rgaps_subscriber_fd(subscriber, &subscriber_fd));
   for (size_t index = 0; index < sizeof children / sizeof *children; index++) {
     in_child(children[index]);
     the_parent_goes_on();

@@ -297,22 +297,22 @@ static void ready_messages_are_taken_as_one_batch_and_counted(void) {
   rgaps_subscriber_destroy(subscriber);
 }
 
-static void a_descriptor_is_readable_while_a_message_may_be_ready(void) {
+static void a_file_descriptor_is_readable_while_a_message_may_be_ready(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/poll", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/poll", RGAPS_KIND_BYTES);
-  struct pollfd descriptor = {.fd = -1, .events = POLLIN};
+  struct pollfd polled = {.fd = -1, .events = POLLIN};
   int32_t again = -1;
   uint64_t next = 0;
-  OK(rgaps_subscriber_fd(subscriber, &descriptor.fd));
+  OK(rgaps_subscriber_fd(subscriber, &polled.fd));
   OK(rgaps_subscriber_fd(subscriber, &again));
-  CHECK(descriptor.fd >= 0 && again == descriptor.fd);
+  CHECK(polled.fd >= 0 && again == polled.fd);
   for (int round = 0; round < 100; round++) {
     publish_number(publisher, 2 * (uint64_t)round);
     publish_number(publisher, 2 * (uint64_t)round + 1);
     while (next < 2 * (uint64_t)round + 2) {
       rgaps_sample_t *message = NULL;
       rgaps_status_t status;
-      CHECK(poll(&descriptor, 1, -1) == 1 && descriptor.revents == POLLIN);
+      CHECK(poll(&polled, 1, -1) == 1 && polled.revents == POLLIN);
       while ((status = rgaps_subscriber_take(subscriber, &message)) == RGAPS_OK) {
         CHECK(number_in(message) == next++);
         OK(rgaps_sample_release(message, NULL));
@@ -463,7 +463,7 @@ int main(int count, char **arguments) {
   an_empty_message_is_delivered();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
   ready_messages_are_taken_as_one_batch_and_counted();
-  a_descriptor_is_readable_while_a_message_may_be_ready();
+  a_file_descriptor_is_readable_while_a_message_may_be_ready();
   late_joiners_get_what_a_transient_local_publisher_keeps();
   keep_all_loses_nothing_and_the_publisher_times_out();
   a_full_pool_does_what_the_qos_says();

@@ -1,4 +1,4 @@
-/* Rough conditions: signals, small stacks, no free descriptors, ending threads, long runs. */
+/* Rough conditions: signals, small stacks, no free file descriptors, ending threads, long runs. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -70,8 +70,8 @@ static void signals_disturb_no_call(void) {
 
 /* ---- Destroyed objects leave nothing behind. ---- */
 
-static void destroyed_objects_leave_no_descriptor_and_no_thread(void) {
-  int descriptors = 0, threads = 0;
+static void destroyed_objects_leave_no_file_descriptor_and_no_thread(void) {
+  int fds = 0, threads = 0;
   for (int round = 0; round < 30; round++) {
     rgaps_node_t *own = node_on(NULL);
     rgaps_publisher_t *publisher = publisher_of(own, "/ctest/left", RGAPS_KIND_BYTES);
@@ -86,11 +86,11 @@ static void destroyed_objects_leave_no_descriptor_and_no_thread(void) {
     rgaps_node_destroy(own);
     /* One-time allocations exist after the first round. */
     if (round == 0) {
-      descriptors = entries_of("/proc/self/fd");
+      fds = entries_of("/proc/self/fd");
       threads = entries_of("/proc/self/task");
     }
   }
-  CHECK(entries_of("/proc/self/fd") == descriptors && entries_of("/proc/self/task") == threads);
+  CHECK(entries_of("/proc/self/fd") == fds && entries_of("/proc/self/task") == threads);
 }
 
 /* A held message keeps its memory, but its destroyed subscriber has left the topic. */
@@ -115,7 +115,7 @@ static void a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held
 
 /* ---- Limits of the process. ---- */
 
-static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
+static void without_file_descriptors_calls_fail_and_with_them_they_work_again(void) {
   struct rlimit before, few;
   rgaps_node_t *nodes[64];
   int count = 0, failures = 0;
@@ -123,7 +123,7 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
   few = before;
   for (int room = 0; room < 14; room++) {
     rgaps_node_t *own = NULL;
-    /* The lowest free descriptor number. */
+    /* The lowest free file descriptor number. */
     int next = dup(STDERR_FILENO);
     CHECK(next >= 0 && close(next) == 0);
     few.rlim_cur = (rlim_t)(next + room);
@@ -148,12 +148,12 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
 static void a_full_topic_refuses_one_more_until_one_leaves(void) {
   static rgaps_subscriber_t *subscribers[1025];
   rgaps_status_t status = RGAPS_OK;
-  struct rlimit descriptors;
+  struct rlimit limit;
   int count = 0;
-  /* Each subscriber's fd uses a descriptor. */
-  CHECK(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
-  descriptors.rlim_cur = descriptors.rlim_max;
-  CHECK(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  /* Each subscriber's fd uses a file descriptor. */
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit.rlim_max;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
   while (count < 1025 && (status = rgaps_subscriber_create(node, "/ctest/full_house", 0, NULL, &subscribers[count])) == RGAPS_OK) count++;
   CHECK(status == RGAPS_REFUSED && count >= 1000 && strstr(rgaps_error_text(), "1024") != NULL);
   rgaps_subscriber_destroy(subscribers[count / 2]);
@@ -244,12 +244,12 @@ static void bytes_at_odd_addresses_are_published(void) {
 int main(void) {
   node = node_on(NULL);
   signals_disturb_no_call();
-  destroyed_objects_leave_no_descriptor_and_no_thread();
+  destroyed_objects_leave_no_file_descriptor_and_no_thread();
   a_full_topic_refuses_one_more_until_one_leaves();
   threads_with_small_stacks_and_ending_threads_may_call();
   no_handle_is_reused_in_a_long_run();
   bytes_at_odd_addresses_are_published();
-  without_descriptors_calls_fail_and_with_them_they_work_again();
+  without_file_descriptors_calls_fail_and_with_them_they_work_again();
   a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held();
   rgaps_node_destroy(node);
   return 0;

@@ -1,14 +1,14 @@
 //! Which clients live: from its hello to its end, each client locks its own file in the runtime directory, `client-<id>`.
 //!
-//! The manager creates the file, since members of `socket_group` may not write into the directory. It sends a read-only descriptor with its
-//! welcome: a member with write access could fill the disk at the expense of the manager's user. The client locks that descriptor and never opens
-//! the file itself: a process loses the lock when it closes any descriptor of the file (`rgaps_os::process_lock`, L1). A manager that finds a
-//! predecessor's notes asks the kernel, any number of times, which of the noted clients still hold their locks.
+//! The manager creates the file, since members of `socket_group` may not write into the directory. It sends a read-only file descriptor with its
+//! welcome: a member with write access could fill the disk at the expense of the manager's user. The client locks that file descriptor and never
+//! opens the file itself: a process loses the lock when it closes any file descriptor of the file (`rgaps_os::process_lock`, L1). A manager that
+//! finds a predecessor's notes asks the kernel, any number of times, which of the noted clients still hold their locks.
 //!
 //! Invariants  K1 a lock belongs to the file with the noted device and inode, even if that file is renamed or another one has its name.
 //!             K2 only a regular file of this user with that identity is opened for reading: a process may have a pipe open, and opening a pipe
 //!             can block for ever.
-//!             K3 the descriptors of a process are searched once for each lock: the file that was found stays open here. If forks count, those
+//!             K3 the file descriptors of a process are searched once for each lock: the file that was found stays open here. If forks count, those
 //!             of all processes are searched for the removed file of a dead client, once for each lock, too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ pub enum Lifetime {
 pub struct ClientLocks {
     lifetime: Lifetime,
     open: BTreeMap<LockId, (FileId, File)>,
-    /// How often the descriptors of a process were searched.
+    /// How often the file descriptors of a process were searched.
     #[cfg(test)]
     looks: usize,
 }
@@ -243,7 +243,7 @@ fn holder(file: &File) -> io::Result<Holder> {
 fn lives(file: &File, lifetime: Lifetime) -> io::Result<bool> {
     let is_held = match holder(file)? {
         Holder::Nobody => false,
-        // A process that shares the dead one's table of descriptors (clone(2), CLONE_FILES) keeps the lock held.
+        // A process that shares the dead one's table of file descriptors (clone(2), CLONE_FILES) keeps the lock held.
         Holder::Process(pid) => !pidfd::is_dead(pid)?,
         Holder::OutOfSight => true,
     };
@@ -309,7 +309,7 @@ fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeM
         if wanted.is_empty() {
             break;
         }
-        // The process may close descriptors or end meanwhile: such a path is skipped.
+        // The process may close file descriptors or end meanwhile: such a path is skipped.
         if !is_one(&wanted, &path) {
             continue;
         }

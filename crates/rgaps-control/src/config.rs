@@ -654,7 +654,7 @@ mod tests {
             ("links_max", "0", "from 1 to 1048576"),
             ("remote_publishers_max", "256", "from 1 to 255"),
             ("announced_bytes_max", "1K", "64 KiB"),
-            ("spare_descriptors_percent", "100", "from 0 to 90"),
+            ("spare_fds_percent", "100", "from 0 to 90"),
         ];
         for (key, value, rule) in bad {
             let said = from(&[(key, value)], &[]).unwrap_err().to_string();

@@ -54,9 +54,9 @@ pub struct Limits {
     pub client_endpoints_max: u64,
     /// Requests of one client that wait, after a manager's death, until other clients have handed their topics back.
     pub client_requests_max: u64,
-    /// Percent of `rgapsd`'s descriptor limit that is reserved for processes with few nodes, publishers and subscribers; links with other hosts get none of
-    /// it.
-    pub spare_descriptors_percent: u64,
+    /// Percent of `rgapsd`'s file descriptor limit that is reserved for processes with few nodes, publishers and subscribers; links with other hosts
+    /// get none of it.
+    pub spare_fds_percent: u64,
 }
 
 impl Default for Limits {
@@ -81,7 +81,7 @@ impl Default for Limits {
             pending_connections_address_max: 16,
             client_endpoints_max: 4096,
             client_requests_max: 64,
-            spare_descriptors_percent: 25,
+            spare_fds_percent: 25,
         }
     }
 }
@@ -127,8 +127,8 @@ pub enum Budget {
     ClientEndpoints,
     /// `client_requests_max`
     ClientRequests,
-    /// `spare_descriptors_percent`
-    SpareDescriptors,
+    /// `spare_fds_percent`
+    SpareFds,
 }
 
 impl Budget {
@@ -153,7 +153,7 @@ impl Budget {
         Self::PendingConnectionsOfAddress,
         Self::ClientEndpoints,
         Self::ClientRequests,
-        Self::SpareDescriptors,
+        Self::SpareFds,
     ];
 
     /// Its key.
@@ -178,7 +178,7 @@ impl Budget {
             Self::PendingConnectionsOfAddress => "pending_connections_address_max",
             Self::ClientEndpoints => "client_endpoints_max",
             Self::ClientRequests => "client_requests_max",
-            Self::SpareDescriptors => "spare_descriptors_percent",
+            Self::SpareFds => "spare_fds_percent",
         }
     }
 }
@@ -206,7 +206,7 @@ impl Limits {
             Budget::PendingConnectionsOfAddress => self.pending_connections_address_max,
             Budget::ClientEndpoints => self.client_endpoints_max,
             Budget::ClientRequests => self.client_requests_max,
-            Budget::SpareDescriptors => self.spare_descriptors_percent,
+            Budget::SpareFds => self.spare_fds_percent,
         }
     }
 
@@ -252,7 +252,7 @@ impl Limits {
         within(Budget::ArrivalPool, 4096, 1 << 41, "from 4096 to 2^41 bytes; the default is 4294967296 (4 GiB)")?;
         within(Budget::RemotePublishers, 1, 255, "from 1 to 255: a topic has 256 publishers on a host")?;
         within(Budget::RemoteSubscribers, 1, 1023, "from 1 to 1023: a topic has 1024 subscribers on a host")?;
-        within(Budget::SpareDescriptors, 0, 90, "from 0 to 90 percent")
+        within(Budget::SpareFds, 0, 90, "from 0 to 90 percent")
     }
 
     /// The value of a key, 0 included.

@@ -5,8 +5,8 @@
 //! Invariants  The directory belongs to the manager's user. No other user may enter it, except members of the group that `socket_group` names.
 //!             They may pass through it to the socket, but neither list, lock nor write it. One manager holds its lock.
 //!             Members may open the socket and `config.toml`. Every other file is this user's alone (0600), whatever the umask is: a user who
-//!             cannot open a file can neither write nor lock it. A client gets its lock file as a descriptor.
-//!             A manager needs disk space for the name of its socket. Without space for its notes it goes on, and logs that.
+//!             cannot open a file can neither write nor lock it. A client gets its lock file as a file descriptor. A manager needs disk space for the
+//!             name of its socket. Without space for its notes it goes on, and logs that.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ pub enum RuntimeError {
     },
 }
 
-/// What to do about an error of a file in the directory. For a lack of descriptors the caller names the limit.
+/// What to do about an error of a file in the directory. For a lack of file descriptors the caller names the limit.
 fn remedy(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::MFILE | Errno::NFILE) => "",
@@ -176,7 +176,7 @@ pub struct PublisherNote {
 pub struct PoolNote {
     /// Its bytes.
     pub bytes: u64,
-    /// Device and inode of its first descriptor's file.
+    /// Device and inode of its first file descriptor's file.
     pub file: (u64, u64),
 }
 
@@ -456,8 +456,8 @@ impl RuntimeDir {
         let _ = fs::remove_file(self.topic_path(topic));
     }
 
-    /// Reads the notes of a predecessor, and removes files that are no notes. An error if a note cannot be read, for example for lack of descriptors:
-    /// a manager without that note would release slots of living clients.
+    /// Reads the notes of a predecessor, and removes files that are no notes. An error if a note cannot be read, for example for lack of file
+    /// descriptors: a manager without that note would release slots of living clients.
     pub fn topics(&self) -> Result<Vec<TopicNote>, RuntimeError> {
         let failed = |path: &Path, source| RuntimeError::Io { path: path.to_owned(), source };
         let mut notes = Vec::new();

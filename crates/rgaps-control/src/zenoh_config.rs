@@ -4,7 +4,7 @@
 //!             vain, so a file with such a setting is refused, with the key's name. Access control rules work in this build, except with subjects
 //!             that are users or certificates.
 
-use rgaps_os::descriptors;
+use rgaps_os::fds;
 use serde_json::Value;
 use zenoh::Config as Zenoh;
 
@@ -67,8 +67,8 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     }
     let defaults = Zenoh::default();
     let ours = [
-        // Each pending connection costs a descriptor, and topics need most of those.
-        ("transport/unicast/accept_pending", ACCEPT_PENDING_MAX.min(descriptors::limit() / 8).max(16).to_string()),
+        // Each pending connection costs a file descriptor, and topics need most of those.
+        ("transport/unicast/accept_pending", ACCEPT_PENDING_MAX.min(fds::limit() / 8).max(16).to_string()),
         ("transport/unicast/accept_timeout", ACCEPT_TIMEOUT_MS.to_string()),
         ("transport/unicast/max_sessions", config.limits.hosts_max.to_string()),
         (
@@ -278,7 +278,7 @@ mod tests {
             ["accept_timeout", "accept_pending", "max_sessions"]
                 .map(|key| zenoh.get_json(&format!("transport/unicast/{key}")).unwrap().parse::<u64>().unwrap())
         };
-        let pending = ACCEPT_PENDING_MAX.min(descriptors::limit() / 8).max(16);
+        let pending = ACCEPT_PENDING_MAX.min(fds::limit() / 8).max(16);
         assert_eq!(said("{}"), [ACCEPT_TIMEOUT_MS, pending, 1024]);
         assert_eq!(said("{transport: {unicast: {accept_pending: 7}}}"), [ACCEPT_TIMEOUT_MS, 7, 1024]);
     }

@@ -66,7 +66,7 @@ impl HostBuffer {
         self.mapping.bytes()
     }
 
-    /// Its descriptor, for others that map it too.
+    /// Its file descriptor, for others that map it too.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_from_a_descriptor_is_the_same_memory_and_must_have_the_announced_size() {
+    fn a_buffer_from_an_fd_is_the_same_memory_and_must_have_the_announced_size() {
         let one = buffer(8192);
         let spec = |bytes| BufferSpec { name: "rgaps-twin".to_owned(), bytes };
         let two = HostBuffer::from_fd(&spec(8192), one.fd().try_clone_to_owned().unwrap()).unwrap();

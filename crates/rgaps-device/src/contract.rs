@@ -31,7 +31,7 @@ pub fn check(backend: &dyn Backend) {
     device_memory_is_copied_within_the_device_and_read_back(backend);
     a_word_is_written_and_waited_for_in_stream_order(backend);
     a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend);
-    host_buffers_are_shared_by_descriptor(backend);
+    host_buffers_are_shared_by_file_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
     memory_is_populated_and_freed(backend);
     impossible_sizes_are_refused(backend);
@@ -312,9 +312,9 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
     }
 }
 
-fn host_buffers_are_shared_by_descriptor(backend: &dyn Backend) {
+fn host_buffers_are_shared_by_file_descriptor(backend: &dyn Backend) {
     let one = buffer(backend, 8192);
-    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a descriptor can be cloned") };
+    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a file descriptor can be cloned") };
     let spec = |bytes| BufferSpec { name: "rgaps-contract".to_owned(), bytes };
     let two = must(backend.host_buffer_from_fd(&spec(8192), fd));
     put(&one, 8000, b"one memory");
@@ -324,7 +324,7 @@ fn host_buffers_are_shared_by_descriptor(backend: &dyn Backend) {
         backend.copy_to_device(&stream, BufferPart { buffer: &two, offset: 8000 }, PoolPart::of(pool.as_ref(), 0), 10);
     must(must(copy).wait(PATIENCE));
     assert_eq!(holds(backend, pool.as_ref(), 0, 10), b"one memory");
-    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a descriptor can be cloned") };
+    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a file descriptor can be cloned") };
     assert!(matches!(backend.host_buffer_from_fd(&spec(4096), fd), Err(DeviceError::Map { .. })));
     for fd in strangers() {
         assert!(matches!(backend.host_buffer_from_fd(&spec(8192), fd), Err(DeviceError::Map { .. })));
@@ -370,7 +370,7 @@ fn impossible_sizes_are_refused(backend: &dyn Backend) {
     assert!(smallest.bytes() > 0, "a pool holds something");
 }
 
-/// Descriptors that must be refused: two that are no memfd, and a memfd whose size is not sealed.
+/// File descriptors that must be refused: two that are no memfd, and a memfd whose size is not sealed.
 fn strangers() -> Vec<OwnedFd> {
     let device = std::fs::File::open("/dev/null").map(OwnedFd::from);
     let file = std::fs::File::open("/proc/self/exe").map(OwnedFd::from);
@@ -404,7 +404,7 @@ fn false_pool_descriptions_are_refused_by_name(backend: &dyn Backend) {
         lie.bytes *= 2;
         lie.slabs[0].bytes += lie.bytes / 2;
     });
-    assert!(matches!(refused(&both, fds()), DeviceError::Map { .. }), "the descriptor itself says how long it is");
+    assert!(matches!(refused(&both, fds()), DeviceError::Map { .. }), "the file descriptor itself says how long it is");
     let impossible = with(&|lie| {
         lie.bytes = u64::MAX;
         lie.slabs[0].bytes = u64::MAX;
@@ -420,9 +420,9 @@ fn false_pool_descriptions_are_refused_by_name(backend: &dyn Backend) {
     assert!(matches!(named(&with(&|lie| lie.device.0[3] ^= 1), fds()), DescriptionError::Device { .. }));
     let other = if backend.kind() == DeviceKind::Host { DeviceKind::Cuda } else { DeviceKind::Host };
     assert!(matches!(named(&with(&|lie| lie.kind = other), fds()), DescriptionError::Device { .. }));
-    assert!(matches!(named(&honest, Vec::new()), DescriptionError::Descriptors { came: 0, .. }));
+    assert!(matches!(named(&honest, Vec::new()), DescriptionError::FileDescriptors { came: 0, .. }));
     let more = fds().into_iter().chain(fds()).collect();
-    assert!(matches!(named(&honest, more), DescriptionError::Descriptors { .. }));
+    assert!(matches!(named(&honest, more), DescriptionError::FileDescriptors { .. }));
     for stranger in strangers() {
         let mut fds = fds();
         fds[0] = stranger;

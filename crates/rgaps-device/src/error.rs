@@ -10,7 +10,7 @@ use crate::pool::DeviceKind;
 /// An operation on device memory failed. Existing memory is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The kernel refused the memory or its descriptor.
+    /// The kernel refused the memory or its file descriptor.
     #[error("{bytes} B for {name} could not be allocated: {source}; lower pool_bytes or free memory")]
     Create {
         /// What the memory was for.
@@ -82,7 +82,7 @@ pub enum DeviceError {
     /// A pool description could not be parsed.
     #[error("the description of a pool is refused: {0}")]
     Description(String),
-    /// A pool description contradicts itself, this machine, or the descriptors sent with it.
+    /// A pool description contradicts itself, this machine, or the file descriptors sent with it.
     #[error("the description of a pool is refused: {0}")]
     Refused(#[from] DescriptionError),
     /// A copy would exceed a pool or a buffer.
@@ -194,7 +194,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether the device's memory, this process's memory or its descriptors ran out: a later attempt may succeed.
+    /// Whether the device's memory, this process's memory or its file descriptors ran out: a later attempt may succeed.
     pub fn is_lack(&self) -> bool {
         match self {
             Self::OutOfMemory { .. } => true,
@@ -206,7 +206,7 @@ impl DeviceError {
     }
 }
 
-/// Whether descriptors or memory ran out: EMFILE, ENFILE and ENOMEM, or the driver's error that it passes on.
+/// Whether file descriptors or memory ran out: EMFILE, ENFILE and ENOMEM, or the driver's error that it passes on.
 fn is_lack(error: &std::io::Error) -> bool {
     let of_driver = || error.get_ref()?.downcast_ref::<crate::cuda::DriverError>();
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
@@ -232,12 +232,12 @@ pub enum DescriptionError {
         /// The most slabs that a pool can have.
         most: usize,
     },
-    /// Descriptors and slabs differ in number.
-    #[error("it describes {described} slabs, but {came} descriptors were sent with it")]
-    Descriptors {
+    /// File descriptors and slabs differ in number.
+    #[error("it describes {described} slabs, but {came} file descriptors were sent with it")]
+    FileDescriptors {
         /// Slabs described.
         described: usize,
-        /// Descriptors sent with the description.
+        /// File descriptors sent with the description.
         came: usize,
     },
     /// Slabs are not numbered in order.

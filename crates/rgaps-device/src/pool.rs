@@ -3,7 +3,7 @@
 //!
 //!   manager: create ──export──▶ writer: import(Writer) ──mapped──▶ manager: seal ──export──▶ readers: import(Reader)
 //!
-//! Trusts      nothing in a description: `PoolDescription::check` comes first, then size and seals of each descriptor, then the mapping.
+//! Trusts      nothing in a description: `PoolDescription::check` comes first, then size and seals of each file descriptor, then the mapping.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -31,25 +31,25 @@ pub enum DeviceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub [u8; 16]);
 
-/// A piece of a pool, exported by one descriptor.
+/// A piece of a pool, exported by one file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlabDescription {
     /// Index in the pool.
     pub index: u32,
-    /// Identifies the memory at this index: a random number that no other memory of the pool has; 0: no memory yet, hence no descriptor.
+    /// Identifies the memory at this index: a random number that no other memory of the pool has; 0: no memory yet, hence no file descriptor.
     pub generation: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl SlabDescription {
-    /// Whether the slab has memory, and thus a descriptor.
+    /// Whether the slab has memory, and thus a file descriptor.
     pub fn is_present(&self) -> bool {
         self.generation != 0
     }
 }
 
-/// Describes a pool to an importer; one descriptor for each present slab is sent with it.
+/// Describes a pool to an importer; one file descriptor for each present slab is sent with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolDescription {
     /// The backend.
@@ -63,13 +63,8 @@ pub struct PoolDescription {
 }
 
 impl PoolDescription {
-    /// Checks a description and the number of descriptors sent with it. Must pass before any descriptor is used.
-    pub fn check(
-        &self,
-        wanted: (DeviceKind, DeviceId),
-        slabs_max: usize,
-        descriptors: usize,
-    ) -> Result<(), DescriptionError> {
+    /// Checks a description and the number of file descriptors sent with it. Must pass before any file descriptor is used.
+    pub fn check(&self, wanted: (DeviceKind, DeviceId), slabs_max: usize, fds: usize) -> Result<(), DescriptionError> {
         if (self.kind, self.device) != wanted {
             return Err(DescriptionError::Device { wanted: wanted.0, found: self.kind });
         }
@@ -78,8 +73,8 @@ impl PoolDescription {
             return Err(DescriptionError::Slabs { described: count, most: slabs_max });
         }
         let described = self.slabs.iter().filter(|slab| slab.is_present()).count();
-        if described != descriptors {
-            return Err(DescriptionError::Descriptors { described, came: descriptors });
+        if described != fds {
+            return Err(DescriptionError::FileDescriptors { described, came: fds });
         }
         if self.bytes == 0 || self.bytes > POOL_BYTES_MAX {
             return Err(DescriptionError::ImpossibleSize(self.bytes));
@@ -131,7 +126,7 @@ pub trait PoolMemory: Debug + Send + Sync {
         None
     }
 
-    /// The description and the descriptors that importers need.
+    /// The description and the file descriptors that importers need.
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError>;
 
     /// Slabs of this part that this process has not mapped yet. The writer gets them before it fills a block, a reader before it reads one.
@@ -151,8 +146,8 @@ pub trait PoolMemory: Debug + Send + Sync {
     }
 
     /// Maps the slabs that a reader lacks, from a new export of the same pool.
-    fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
-        let _ = (description, descriptors);
+    fn refresh(&self, description: &PoolDescription, fds: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        let _ = (description, fds);
         Ok(())
     }
 
@@ -164,9 +159,9 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// Unmaps slabs that the writer has freed (`release_unused`); readers call it.
     fn trim(&self) {}
 
-    /// Maps slabs that another process committed, one descriptor each.
-    fn add_slabs(&self, slabs: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
-        let _ = (slabs, descriptors);
+    /// Maps slabs that another process committed, one file descriptor each.
+    fn add_slabs(&self, slabs: &[SlabDescription], fds: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        let _ = (slabs, fds);
         Ok(())
     }
 
@@ -233,15 +228,15 @@ mod tests {
         let cases = [
             (description(8, &[]), 0, DescriptionError::Slabs { described: 0, most: 2 }),
             (description(9, &[3, 3, 3]), 3, DescriptionError::Slabs { described: 3, most: 2 }),
-            (description(8, &[8]), 0, DescriptionError::Descriptors { described: 1, came: 0 }),
-            (description(8, &[8]), 2, DescriptionError::Descriptors { described: 1, came: 2 }),
+            (description(8, &[8]), 0, DescriptionError::FileDescriptors { described: 1, came: 0 }),
+            (description(8, &[8]), 2, DescriptionError::FileDescriptors { described: 1, came: 2 }),
             (description(8, &[4, 5]), 2, DescriptionError::Bytes { pool: 8, slabs: 9 }),
             (description(8, &[u64::MAX, 9]), 2, DescriptionError::Bytes { pool: 8, slabs: u64::MAX }),
             (description(0, &[0]), 1, DescriptionError::ImpossibleSize(0)),
             (description(u64::MAX, &[u64::MAX]), 1, DescriptionError::ImpossibleSize(u64::MAX)),
         ];
-        for (lie, descriptors, error) in cases {
-            assert_eq!(lie.check(HERE, 2, descriptors), Err(error));
+        for (lie, fds, error) in cases {
+            assert_eq!(lie.check(HERE, 2, fds), Err(error));
         }
         let mut inconsistent = description(8, &[4, 4]);
         inconsistent.slabs[1].index = 7;

@@ -118,10 +118,10 @@ pub enum LinkError {
         /// The arrival passed to `release`.
         found: Position,
     },
-    /// Caller: it waits for too many descriptors. The link is not broken.
-    #[error("cannot wait for {found} descriptors beside the link; at most {max}")]
-    TooManyDescriptors {
-        /// Descriptors passed.
+    /// Caller: it waits for too many file descriptors. The link is not broken.
+    #[error("cannot wait for {found} file descriptors beside the link; at most {max}")]
+    TooManyFileDescriptors {
+        /// File descriptors passed.
         found: usize,
         /// The limit.
         max: usize,
@@ -146,7 +146,7 @@ impl LinkError {
                 | Self::NotDrained { .. }
                 | Self::Unsendable(_)
                 | Self::ReleaseOrder { .. }
-                | Self::TooManyDescriptors { .. }
+                | Self::TooManyFileDescriptors { .. }
         )
     }
 

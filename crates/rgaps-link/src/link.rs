@@ -27,8 +27,8 @@ use crate::position::{Position, RingSpan};
 use crate::record::{MessageId, Record, RecordHeader, RecordSequence};
 use crate::ring::Placement;
 
-/// Most descriptors that `LinkSender::wait` accepts beside the link's own.
-pub const WAIT_DESCRIPTORS_MAX: usize = 15;
+/// Most file descriptors that `LinkSender::wait` accepts beside the link's own.
+pub const WAIT_FDS_MAX: usize = 15;
 
 /// How far a sender and its receiver have got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Progress {
 pub struct Wake {
     /// The link has something for `progress`.
     pub link: bool,
-    /// Bit i: descriptor i of `others` is readable or broken.
+    /// Bit i: file descriptor i of `others` is readable or broken.
     pub others: u32,
 }
 
@@ -80,7 +80,7 @@ pub trait LinkSender: Send {
     /// Messages that were sent whole and are not acknowledged yet; 0 with flow control off.
     fn unacknowledged(&self) -> usize;
 
-    /// Waits until the link has something for `progress`, another descriptor is readable, or `timeout` has passed.
+    /// Waits until the link has something for `progress`, another file descriptor is readable, or `timeout` has passed.
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError>;
 
     /// Its counters.

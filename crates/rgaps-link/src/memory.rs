@@ -1,4 +1,4 @@
-//! The ring's memory: a memfd of exactly the ring's size, mapped once. A device backend can map it too, by its descriptor.
+//! The ring's memory: a memfd of exactly the ring's size, mapped once. A device backend can map it too, by its file descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum RingMemoryError {
         /// The kernel's error.
         errno: Errno,
     },
-    /// It could not be mapped, or the descriptor is no memfd of that size.
+    /// It could not be mapped, or the file descriptor is no memfd of that size.
     #[error("ring memory of {bytes} B could not be mapped: {reason}")]
     Map {
         /// Bytes requested.
@@ -87,7 +87,7 @@ impl RingMemory {
         self.mapping.bytes()
     }
 
-    /// Its descriptor, for a device backend to map.
+    /// Its file descriptor, for a device backend to map.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

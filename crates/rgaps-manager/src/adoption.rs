@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn handed(topic: TopicId, slot: EndpointSlot) -> HandedTopic {
-        let slots = vec![HandedSlot { descriptors: 0, of: Handed::Kept { slot } }];
+        let slots = vec![HandedSlot { fds: 0, of: Handed::Kept { slot } }];
         HandedTopic { key: key(topic), topic, type_name: String::new(), slots }
     }
 

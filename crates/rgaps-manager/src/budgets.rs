@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rgaps_control::{Budget, Limits, Refusals};
-use rgaps_os::{EventFd, descriptors};
+use rgaps_os::{EventFd, fds};
 
 use crate::arrived::Arrived;
 use crate::links::Links;
@@ -17,45 +17,45 @@ pub(crate) struct Budgets {
     /// Memory for arriving messages.
     pub(crate) arrived: Arc<Arrived>,
     pub(crate) links: Arc<Links>,
-    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) fds: Arc<FileDescriptors>,
 }
 
 impl Budgets {
     pub(crate) fn new(limits: &Limits) -> Self {
         let refusals = Arc::<Refusals>::default();
         let arrived = Arc::new(Arrived::new(limits, refusals.clone()));
-        let descriptors = Arc::new(Descriptors::new(limits));
-        let links = Arc::new(Links::new(limits, refusals.clone(), descriptors.clone()));
-        Self { limits: limits.clone(), refusals, arrived, links, descriptors }
+        let fds = Arc::new(FileDescriptors::new(limits));
+        let links = Arc::new(Links::new(limits, refusals.clone(), fds.clone()));
+        Self { limits: limits.clone(), refusals, arrived, links, fds }
     }
 }
 
-/// The descriptors that this process may have open. The last ones are reserved for programs of this host.
+/// The file descriptors that this process may have open. The last ones are reserved for programs of this host.
 #[derive(Debug)]
-pub(crate) struct Descriptors {
+pub(crate) struct FileDescriptors {
     percent: u64,
-    /// A descriptor to duplicate: the duplicate gets the lowest free number, which shows how many are in use.
+    /// A file descriptor to duplicate: the duplicate gets the lowest free number, which shows how many are in use.
     any: Option<EventFd>,
 }
 
-impl Descriptors {
+impl FileDescriptors {
     fn new(limits: &Limits) -> Self {
-        Self { percent: limits.of(Budget::SpareDescriptors), any: EventFd::new().ok() }
+        Self { percent: limits.of(Budget::SpareFds), any: EventFd::new().ok() }
     }
 
-    /// Whether another link with a host leaves the spare descriptors to programs of this host.
+    /// Whether another link with a host leaves the spare file descriptors to programs of this host.
     pub(crate) fn has_room_for_links(&self) -> bool {
         self.has_room(self.percent)
     }
 
-    /// Whether another incoming data connection may be accepted: half of the spare descriptors are for links that are being set up.
+    /// Whether another incoming data connection may be accepted: half of the spare file descriptors are for links that are being set up.
     pub(crate) fn has_room_for_connections(&self) -> bool {
         self.has_room(self.percent / 2)
     }
 
     fn has_room(&self, percent: u64) -> bool {
-        let limit = descriptors::limit();
+        let limit = fds::limit();
         let spare = limit / 100 * percent;
-        spare == 0 || self.any.as_ref().is_none_or(|any| descriptors::in_use(any) < limit - spare)
+        spare == 0 || self.any.as_ref().is_none_or(|any| fds::in_use(any) < limit - spare)
     }
 }

@@ -1,4 +1,4 @@
-//! How much one client may use: publishers and subscribers, descriptors, deferred requests.
+//! How much one client may use: publishers and subscribers, file descriptors, deferred requests.
 
 use rgaps_control::Budget;
 use rgaps_control::local::Refusal;
@@ -6,10 +6,10 @@ use rgaps_control::local::Refusal;
 use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
-/// A process has few publishers and subscribers, or few connections, if it has fewer of them than the spare descriptors divided by this.
+/// A process has few publishers and subscribers, or few connections, if it has fewer of them than the spare file descriptors divided by this.
 const FEW_OF_SPARE: u64 = 4;
-/// Descriptors that the manager has open for one connection: the socket, the client's pidfd, its lock file.
-const DESCRIPTORS_OF_CONNECTION: u64 = 3;
+/// File descriptors that the manager has open for one connection: the socket, the client's pidfd, its lock file.
+const FDS_OF_CONNECTION: u64 = 3;
 
 impl Manager {
     /// Checks whether a client may have another publisher or subscriber.
@@ -18,29 +18,29 @@ impl Manager {
         if slots >= self.budgets.limits.count(Budget::ClientEndpoints) {
             return Err(self.over(client, Budget::ClientEndpoints));
         }
-        self.check_descriptors(client)
+        self.check_fds(client)
     }
 
-    /// Reserves the last descriptors of this process for clients with few publishers and subscribers.
-    pub(crate) fn check_descriptors(&self, client: ClientId) -> Result<(), Refusal> {
+    /// Reserves the last file descriptors of this process for clients with few publishers and subscribers.
+    pub(crate) fn check_fds(&self, client: ClientId) -> Result<(), Refusal> {
         let (_, others) = self.spare_and_others();
         let has = self.of_process(client, |client| client.slots.len());
-        self.check_spare(has, rgaps_os::descriptors::in_use(self.wake.as_ref()) >= others)
+        self.check_spare(has, rgaps_os::fds::in_use(self.wake.as_ref()) >= others)
     }
 
-    /// Reserves the last descriptors of this process for clients with few connections. All connections of one client process together may use half
-    /// of the other descriptors: `in_use` is the lowest free descriptor, which counts too few after a lower one was closed.
+    /// Reserves the last file descriptors of this process for clients with few connections. All connections of one client process together may use
+    /// half of the other file descriptors: `in_use` is the lowest free file descriptor, which counts too few after a lower one was closed.
     pub(crate) fn check_connections(&self, client: ClientId) -> Result<(), Refusal> {
         let (_, others) = self.spare_and_others();
         let has = self.of_process(client, |client| usize::from(client.pidfd.is_some()));
-        let is_full = rgaps_os::descriptors::in_use(self.wake.as_ref()) >= others;
-        self.check_spare(has, is_full || has * DESCRIPTORS_OF_CONNECTION >= others / 2)
+        let is_full = rgaps_os::fds::in_use(self.wake.as_ref()) >= others;
+        self.check_spare(has, is_full || has * FDS_OF_CONNECTION >= others / 2)
     }
 
-    /// How many descriptors of this process's limit are spare, and how many are not.
+    /// How many file descriptors of this process's limit are spare, and how many are not.
     fn spare_and_others(&self) -> (u64, u64) {
-        let limit = rgaps_os::descriptors::limit();
-        let spare = limit / 100 * self.budgets.limits.of(Budget::SpareDescriptors);
+        let limit = rgaps_os::fds::limit();
+        let spare = limit / 100 * self.budgets.limits.of(Budget::SpareFds);
         (spare, limit - spare)
     }
 
@@ -50,17 +50,17 @@ impl Manager {
         self.clients.by_id.values().filter(|client| client.pid == pid).map(has).sum::<usize>() as u64
     }
 
-    /// Refuses a process that has many of these already, if only spare descriptors are left.
+    /// Refuses a process that has many of these already, if only spare file descriptors are left.
     fn check_spare(&self, has: u64, is_full: bool) -> Result<(), Refusal> {
         let (spare, others) = self.spare_and_others();
         if spare == 0 || !is_full || has < spare / FEW_OF_SPARE {
             return Ok(());
         }
         let limit = spare + others;
-        self.budgets.refusals.count(Budget::SpareDescriptors);
+        self.budgets.refusals.count(Budget::SpareFds);
         Err(Refusal::Exhausted(format!(
-            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few nodes, publishers and subscribers \
-             (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or use fewer topics on this host"
+            "rgapsd may have {limit} file descriptors open, and keeps the last {spare} for programs with few nodes, publishers and subscribers \
+             (spare_fds_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or use fewer topics on this host"
         )))
     }
 

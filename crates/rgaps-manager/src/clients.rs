@@ -2,7 +2,7 @@
 //! connection proves nothing. Each client also holds a lock (`rgaps_control`'s `client_lock`), which tells a successor that the client lives, and
 //! which client it is.
 //!
-//! With pools on a GPU, the streams of a dead process go on while a process that was forked from it has the driver's descriptors open. The fork
+//! With pools on a GPU, the streams of a dead process go on while a process that was forked from it has the driver's file descriptors open. The fork
 //! has the client's socket open, too. So the slots of the dead process stay taken until that socket is closed everywhere, since its streams may
 //! still write there. If the manager closes a connection itself, it keeps its own end until no process has the other end.
 //!
@@ -13,12 +13,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rgaps_control::client_lock::{FileId, NotedClient};
-use rgaps_control::local::{Connection, DESCRIPTORS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
+use rgaps_control::local::{Connection, FDS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
 use rgaps_control::{EndpointSlot, LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::SubscriberFiles;
 
-use crate::refusals::{exhausted, is_of_descriptors};
+use crate::refusals::{exhausted, is_of_fds};
 
 /// Connections of clients whose locks are not confirmed yet; the oldest is closed for one more.
 const UNCONFIRMED_MAX: usize = 64;
@@ -26,8 +26,8 @@ const UNCONFIRMED_MAX: usize = 64;
 /// Connections kept of one client that the manager has disconnected.
 const DISCONNECTED_MAX: usize = 4;
 
-/// Unread descriptors at which the manager stops reading a client's requests: those of one answer.
-const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
+/// Unread file descriptors at which the manager stops reading a client's requests: those of one answer.
+const UNREAD_FDS_MAX: usize = FDS_MAX;
 
 /// A client of this manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub(crate) struct Client {
     pub(crate) files: SubscriberFiles,
     /// Its process has ended, but its streams may go on.
     pub(crate) has_ended: bool,
-    /// Descriptors sent to it since it had last read everything.
+    /// File descriptors sent to it since it had last read everything.
     unread: usize,
 }
 
@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// Takes the pidfd of a hello: it must be of the process that the kernel names as the socket's peer.
-    pub(crate) fn identify(&mut self, descriptors: Vec<OwnedFd>, program: String) -> Result<(), Refusal> {
+    pub(crate) fn identify(&mut self, fds: Vec<OwnedFd>, program: String) -> Result<(), Refusal> {
         let refuse = |text: String| Refusal::Invalid(text);
         let Some(connection) = &self.connection else { return Err(refuse("the connection is gone".to_owned())) };
         if self.pidfd.is_some() {
@@ -116,11 +116,11 @@ impl Client {
                         outside of containers, or in a PID namespace that has its clients' in it";
             return Err(refuse(text.to_owned()));
         }
-        let Some(fd) = descriptors.into_iter().next() else { return Err(refuse("the hello has no pidfd".to_owned())) };
-        // The pidfd's process is read from a file in /proc, for which the manager may have no descriptor left.
+        let Some(fd) = fds.into_iter().next() else { return Err(refuse("the hello has no pidfd".to_owned())) };
+        // The pidfd's process is read from a file in /proc, for which the manager may have no file descriptor left.
         let unknown = |error: std::io::Error| {
             let text = error.to_string();
-            if is_of_descriptors(&text) { exhausted(&error) } else { refuse(text) }
+            if is_of_fds(&text) { exhausted(&error) } else { refuse(text) }
         };
         let pidfd = PidFd::from_fd(fd).map_err(unknown)?;
         let found = pidfd.pid().map_err(unknown)?;
@@ -156,16 +156,16 @@ impl Client {
     }
 
     /// Answers a request; false if the answer does not reach the client.
-    pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, fds: &[BorrowedFd<'_>]) -> bool {
         self.update_unread();
         let Some(connection) = &self.connection else { return false };
-        let sent = connection.send_now(&ToClient::Reply { id, reply }, descriptors);
+        let sent = connection.send_now(&ToClient::Reply { id, reply }, fds);
         // The manager could not send this answer, through no fault of the client: the client gets a refusal instead.
         let why = match sent {
             Err(LocalError::Oversized) => "the answer is longer than a message may be".to_owned(),
             Err(error @ LocalError::TooManyUnread { .. }) => error.to_string(),
             sent => {
-                self.unread += descriptors.len();
+                self.unread += fds.len();
                 return self.is_sent(sent);
             }
         };
@@ -184,13 +184,13 @@ impl Client {
         self.is_sent(sent)
     }
 
-    /// Whether it has left so many descriptors unread that the manager reads no more of its requests. The kernel bounds the descriptors in flight
-    /// for each user (RLIMIT_NOFILE of the sender), so a client that does not read would keep other clients from getting any.
+    /// Whether it has left so many file descriptors unread that the manager reads no more of its requests. The kernel bounds the file descriptors in
+    /// flight for each user (RLIMIT_NOFILE of the sender), so a client that does not read would keep other clients from getting any.
     pub(crate) fn is_behind(&mut self) -> bool {
-        self.unread >= UNREAD_DESCRIPTORS_MAX && self.update_unread() > 0
+        self.unread >= UNREAD_FDS_MAX && self.update_unread() > 0
     }
 
-    /// How many descriptors it may not have read yet.
+    /// How many file descriptors it may not have read yet.
     fn update_unread(&mut self) -> usize {
         if self.unread > 0 && self.connection.as_ref().is_none_or(Connection::is_all_read) {
             self.unread = 0;
@@ -430,12 +430,12 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_not_read_the_descriptors_of_an_answer_is_behind_until_it_does() {
+    fn a_client_that_has_not_read_the_fds_of_an_answer_is_behind_until_it_does() {
         let path = std::env::temp_dir().join(format!("rgaps-behind-{}", std::process::id()));
         let listener = rgaps_control::local::Listener::bind(&path).unwrap();
         let (mut client, far) = client(&listener, &path);
         let file = rgaps_os::memfd::create("beside", 4096).unwrap();
-        let beside = [std::os::fd::AsFd::as_fd(&file); UNREAD_DESCRIPTORS_MAX / 2];
+        let beside = [std::os::fd::AsFd::as_fd(&file); UNREAD_FDS_MAX / 2];
         for sent in 1..=4 {
             assert!(client.reply(sent, Ok(Reply::Done), &beside));
             assert_eq!(client.is_behind(), sent % 2 == 0);

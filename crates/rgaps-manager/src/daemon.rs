@@ -94,8 +94,8 @@ impl DaemonError {
 pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError> {
     let given = Given::load(&options.flags, options.unset)?;
     // Two a topic; rgapsd is a program of its own and uses no select(2).
-    if let Err(error) = rgaps_os::descriptors::raise_limit() {
-        tracing::debug!(%error, "the limit on descriptors stays as it is");
+    if let Err(error) = rgaps_os::fds::raise_limit() {
+        tracing::debug!(%error, "the limit on file descriptors stays as it is");
     }
     inherited::ignore_long_files();
     for limit in inherited::limits() {
@@ -112,7 +112,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     say_range(&given);
     let config = Arc::new(given.config);
     let mut lacks = Lacks(Vec::new());
-    let stop = stop_descriptor()?;
+    let stop = stop_fd()?;
     let notes = dir.topics()?;
     let chosen = open_device(config.device.parse::<Choice>()?, &dir, &notes)?;
     match &chosen.fault {
@@ -254,7 +254,7 @@ fn say_range(given: &Given) {
 /// Starts this program again in a session of its own and lets its caller go on: the client that started us must not take us along when it
 /// is interrupted. Standard output stays, for the outcome; of all else that is open nothing comes along.
 pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
-    inherited::keep_descriptors()?;
+    inherited::keep_fds()?;
     let program = std::env::current_exe()?;
     Command::new(program).args(arguments).stdin(Stdio::null()).spawn()?;
     Ok(())
@@ -269,7 +269,7 @@ pub fn leave_starter() {
 }
 
 /// Readable once SIGINT, SIGTERM or SIGHUP has come.
-fn stop_descriptor() -> std::io::Result<OwnedFd> {
+fn stop_fd() -> std::io::Result<OwnedFd> {
     let (read, write) = std::os::unix::net::UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;

@@ -26,9 +26,9 @@ pub(crate) struct Deferred {
 
 impl Manager {
     /// Answers a request, or defers it.
-    pub(crate) fn request(&mut self, client: ClientId, request: Request, descriptors: Vec<OwnedFd>) {
+    pub(crate) fn request(&mut self, client: ClientId, request: Request, fds: Vec<OwnedFd>) {
         let Request { id, body } = request;
-        match self.handle(client, &body, descriptors) {
+        match self.handle(client, &body, fds) {
             Outcome::Answered(outcome) => self.answer(client, id, outcome),
             Outcome::Deferred(_) if self.deferred_of(client) >= self.budgets.limits.count(Budget::ClientRequests) => {
                 let over = self.over(client, Budget::ClientRequests);

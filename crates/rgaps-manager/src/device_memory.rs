@@ -50,7 +50,7 @@ pub(crate) enum PoolError {
 }
 
 impl PoolError {
-    /// Whether memory or descriptors ran out: a later attempt may succeed.
+    /// Whether memory or file descriptors ran out: a later attempt may succeed.
     pub(crate) fn is_lack(&self) -> bool {
         matches!(self, Self::Device(error) if error.is_lack())
     }

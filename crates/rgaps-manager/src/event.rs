@@ -1,5 +1,5 @@
-//! Events of workers for the manager: a channel, and a descriptor that wakes the manager. No event is dropped. A worker posts a few events in its
-//! life, so the number of workers bounds the number of events. Events of the network go through `inbox`.
+//! Events of workers for the manager: a channel, and a file descriptor that wakes the manager. No event is dropped. A worker posts a few events in
+//! its life, so the number of workers bounds the number of events. Events of the network go through `inbox`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -32,7 +32,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox, its reading end, and the descriptor that wakes the reader.
+    /// A mailbox, its reading end, and the file descriptor that wakes the reader.
     pub(crate) fn new() -> std::io::Result<(Self, Receiver<Event>, Arc<EventFd>)> {
         let (sender, receiver) = channel();
         let wake = Arc::new(EventFd::new()?);

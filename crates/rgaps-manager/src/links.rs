@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rgaps_control::{Budget, HostId, Limits, OverBudget, Refusals};
 
-use crate::budgets::Descriptors;
+use crate::budgets::FileDescriptors;
 
 /// The number of links, by host and in total.
 #[derive(Debug)]
 pub(crate) struct Links {
     limits: Limits,
     refusals: Arc<Refusals>,
-    descriptors: Arc<Descriptors>,
+    fds: Arc<FileDescriptors>,
     by_host: Mutex<HashMap<HostId, usize>>,
 }
 
@@ -24,16 +24,16 @@ pub(crate) struct LinkPermit {
 }
 
 impl Links {
-    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>, descriptors: Arc<Descriptors>) -> Self {
-        Self { limits: limits.clone(), refusals, descriptors, by_host: Mutex::default() }
+    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>, fds: Arc<FileDescriptors>) -> Self {
+        Self { limits: limits.clone(), refusals, fds, by_host: Mutex::default() }
     }
 
     /// A permit for another link with a host.
     pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPermit, OverBudget> {
         let mut by_host = self.by_host();
         let of_host = by_host.get(&host).copied().unwrap_or_default();
-        let over = if !self.descriptors.has_room_for_links() {
-            Some(Budget::SpareDescriptors)
+        let over = if !self.fds.has_room_for_links() {
+            Some(Budget::SpareFds)
         } else if of_host >= self.limits.count(Budget::LinksOfHost) {
             Some(Budget::LinksOfHost)
         } else {

@@ -39,7 +39,7 @@ use crate::topics::{Topic, Topics};
 const REQUESTS_A_TURN: usize = 8;
 /// Events of workers before clients have their turn again.
 const EVENTS_A_TURN: usize = 32;
-/// How often the manager looks at what no descriptor reports: draining pools, offers, deaths of clients that are not connected, idleness.
+/// How often the manager looks at what no file descriptor reports: draining pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
 
@@ -324,17 +324,17 @@ impl Manager {
         }
     }
 
-    /// A request, and whatever descriptors the client has sent beside it: those that are not kept are closed elsewhere.
+    /// A request, and whatever file descriptors the client has sent beside it: those that are not kept are closed elsewhere.
     fn read_packet(&mut self, id: ClientId, packet: Packet<Request>) {
         let complete = packet.complete();
-        let Packet { message, descriptors, .. } = packet;
+        let Packet { message, fds, .. } = packet;
         let wanted = complete.is_ok()
-            && matches!(message.body, Body::Hello { .. } | Body::HandBack { .. } | Body::EventDescriptor { .. });
-        let (descriptors, unwanted) = if wanted { (descriptors, Vec::new()) } else { (Vec::new(), descriptors) };
-        // Copies: so what is dropped while the request is served is not the last descriptor.
-        let copies: Vec<OwnedFd> = descriptors.iter().filter_map(|fd| fd.try_clone().ok()).collect();
+            && matches!(message.body, Body::Hello { .. } | Body::HandBack { .. } | Body::EventFd { .. });
+        let (fds, unwanted) = if wanted { (fds, Vec::new()) } else { (Vec::new(), fds) };
+        // Copies: so what is dropped while the request is served is not the last file descriptor.
+        let copies: Vec<OwnedFd> = fds.iter().filter_map(|fd| fd.try_clone().ok()).collect();
         match complete {
-            Ok(()) => self.request(id, message, descriptors),
+            Ok(()) => self.request(id, message, fds),
             Err(error) => self.answer(id, message.id, Err(exhausted(&error))),
         }
         closing::elsewhere(unwanted.into_iter().chain(copies));
@@ -497,7 +497,7 @@ impl Manager {
         self.topic_changed(id);
     }
 
-    /// What no descriptor tells, for every topic.
+    /// What no file descriptor tells, for every topic.
     fn tick(&mut self, now: Instant) {
         self.ticked_at = Some(now);
         self.subscribe.expire();

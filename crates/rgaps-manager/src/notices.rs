@@ -1,7 +1,8 @@
-//! What publishers receive about subscribers: the subscribers' own words and event descriptors.
+//! What publishers receive about subscribers: the subscribers' own words and eventfds.
 //!
-//! The manager notifies publishers at once of a new subscriber, without descriptors. Publishers request the descriptors of each subscriber that they
-//! do not know: new ones, earlier ones, and ones that they missed, for example for lack of descriptors. So only clients that read get descriptors.
+//! The manager notifies publishers at once of a new subscriber, without file descriptors. Publishers request the file descriptors of each subscriber
+//! that they do not know: new ones, earlier ones, and ones that they missed, for example for lack of file descriptors. So only clients that read get
+//! file descriptors.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
 impl Manager {
-    /// Notifies every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
+    /// Notifies every publisher of a topic of a subscriber. The arrivals get its words, and its eventfd if it has one.
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, slot: SubscriberSlot) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.slot_table.pages(slot) else { return };
@@ -31,31 +32,31 @@ impl Manager {
         self.clients.publishers_of_mut(id).for_each(|client| client.notify(Notice::Subscribers { topic: id }));
     }
 
-    /// Registers the event descriptor of a subscriber. A client that asks again, because it missed the answer, brings the same one.
-    pub(crate) fn event_descriptor(
+    /// Registers the eventfd of a subscriber. A client that asks again, because it missed the answer, brings the same one.
+    pub(crate) fn event_fd(
         &mut self,
         client: ClientId,
         id: TopicId,
         slot: SubscriberSlot,
-        descriptors: Vec<OwnedFd>,
+        fds: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic: id, slot: slot.into() })?;
-        self.check_descriptors(client)?;
+        self.check_fds(client)?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
         if subscriber.event.is_some() {
             return Ok(Answer::bare(Reply::Done));
         }
-        let event = descriptors.into_iter().next();
-        let event = event.ok_or_else(|| Refusal::Invalid("no event descriptor came beside the request".to_owned()))?;
+        let event = fds.into_iter().next();
+        let event = event.ok_or_else(|| Refusal::Invalid("no eventfd came beside the request".to_owned()))?;
         let event = EventFd::checked(event).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Refusal::Invalid(format!("an event descriptor is wanted: {error}")),
+            io::ErrorKind::InvalidInput => Refusal::Invalid(format!("an eventfd is wanted: {error}")),
             _ => exhausted(&error),
         })?;
-        // A publisher may have published and left before there was a descriptor to signal.
+        // A publisher may have published and left before there was an eventfd to signal.
         let _ = event.signal();
         subscriber.event = Some(Arc::new(event));
-        topic.slot_table.mark_descriptor(slot, true);
+        topic.slot_table.mark_event_fd(slot, true);
         self.spread_subscriber(id, slot);
         Ok(Answer::bare(Reply::Done))
     }
@@ -77,19 +78,19 @@ impl Manager {
         let Some(topic) = self.topics.get(&id) else {
             return Err(Refusal::NotFound("the topic has ended".to_owned()));
         };
-        let (mut subscribers, mut descriptors) = (Vec::new(), Vec::new());
+        let (mut subscribers, mut fds) = (Vec::new(), Vec::new());
         for slot in slots {
             match what_is_told(topic, *slot) {
                 Ok(Some((subscriber, of_it))) => {
                     subscribers.push(subscriber);
-                    descriptors.extend(of_it);
+                    fds.extend(of_it);
                 }
                 Ok(None) => {}
                 // An error with one subscriber does not affect the others.
                 Err(error) => tracing::warn!(topic = %topic.key, %error, "a publisher gets a subscriber only later"),
             }
         }
-        Ok(Answer { reply: Reply::Subscribers { topic: id, subscribers }, descriptors })
+        Ok(Answer { reply: Reply::Subscribers { topic: id, subscribers }, fds })
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rgaps_control::{Budget, Limits, Refusals};
 use rgaps_link::tcp::{AcceptError, HangUp, Incoming, TcpRingListener};
 
-use crate::budgets::{Budgets, Descriptors};
+use crate::budgets::{Budgets, FileDescriptors};
 
 /// How often a listener checks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ const THREADS_OVER: usize = 64;
 pub(crate) struct PendingConnections {
     limits: Limits,
     refusals: Arc<Refusals>,
-    descriptors: Arc<Descriptors>,
+    fds: Arc<FileDescriptors>,
     waiting: Mutex<Waiting<HangUp>>,
     /// Signalled when a connection's thread has ended.
     ended: Condvar,
@@ -33,10 +33,10 @@ pub(crate) struct PendingConnections {
 
 impl PendingConnections {
     pub(crate) fn new(budgets: &Budgets) -> Self {
-        let Budgets { limits, refusals, descriptors, .. } = budgets.clone();
+        let Budgets { limits, refusals, fds, .. } = budgets.clone();
         let waiting =
             Waiting::new(limits.count(Budget::PendingConnections), limits.count(Budget::PendingConnectionsOfAddress));
-        Self { limits, refusals, descriptors, waiting: Mutex::new(waiting), ended: Condvar::new() }
+        Self { limits, refusals, fds, waiting: Mutex::new(waiting), ended: Condvar::new() }
     }
 
     /// Accepts connections until told to stop. `on_identified` gets the identified ones, in their threads.
@@ -56,15 +56,15 @@ impl PendingConnections {
                 }
             };
             let peer = connection.peer();
-            if !self.descriptors.has_room_for_connections() {
-                if self.refusals.count(Budget::SpareDescriptors) {
-                    let over = self.limits.over(Budget::SpareDescriptors);
-                    tracing::warn!(%peer, "a data connection is refused, since few descriptors are left ({over}); raise LimitNOFILE= or ulimit -Hn");
+            if !self.fds.has_room_for_connections() {
+                if self.refusals.count(Budget::SpareFds) {
+                    let over = self.limits.over(Budget::SpareFds);
+                    tracing::warn!(%peer, "a data connection is refused, since few file descriptors are left ({over}); raise LimitNOFILE= or ulimit -Hn");
                 }
                 continue;
             }
             let Ok(hang_up) = connection.hang_up() else {
-                tracing::warn!(%peer, "a data connection is refused, since no descriptor is left; raise LimitNOFILE= or ulimit -Hn");
+                tracing::warn!(%peer, "a data connection is refused, since no file descriptor is left; raise LimitNOFILE= or ulimit -Hn");
                 continue;
             };
             let number = self.add(peer, hang_up);

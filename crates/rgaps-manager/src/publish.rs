@@ -332,7 +332,7 @@ impl PublishManager {
             has_left: AtomicBool::new(false),
             owes: AtomicBool::new(false),
         });
-        topic.slot_table.mark_descriptor(slot, true);
+        topic.slot_table.mark_event_fd(slot, true);
         let setup = SenderSetup {
             config: self.config.clone(),
             own_host: self.host,

@@ -1,17 +1,17 @@
-//! Refusals because a limit of this process is reached (descriptors, memory, file size); the text names the limit to raise.
+//! Refusals because a limit of this process is reached (file descriptors, memory, file size); the text names the limit to raise.
 
 use rgaps_control::local::Refusal;
 use rgaps_os::inherited;
 
-/// Whether an error of any type says that descriptors ran out: EMFILE and ENFILE, as the standard library writes them.
-pub(crate) fn is_of_descriptors(text: &str) -> bool {
+/// Whether an error of any type says that file descriptors ran out: EMFILE and ENFILE, as the standard library writes them.
+pub(crate) fn is_of_fds(text: &str) -> bool {
     ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part))
 }
 
 /// The refusal for an error of this process, not of the client. It names the limit of this process that is reached, if one is.
 pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
     let text = error.to_string();
-    if !is_of_descriptors(&text) {
+    if !is_of_fds(&text) {
         // EFBIG and ENOMEM: a limit of this process may be lower than what the machine has.
         let (is_long, is_memory) = (text.contains("(os error 27)"), text.contains("(os error 12)"));
         let limits = inherited::limits().into_iter().filter(|limit| match limit.name {
@@ -25,8 +25,9 @@ pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
             false => format!("rgapsd runs under {}, which is too little: raise it; {text}", limits.join(", ")),
         });
     }
-    let limit = rgaps_os::descriptors::limit();
+    let limit = rgaps_os::fds::limit();
     Refusal::Exhausted(format!(
-        "rgapsd may have {limit} descriptors open, and all are: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
+        "rgapsd may have {limit} file descriptors open, and all are: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; \
+         {text}"
     ))
 }

@@ -31,15 +31,15 @@ const SUMMARY_LINES_MAX: usize = 24;
 /// Bytes of these lines. There are four kinds, and a message has 64 KiB.
 const SUMMARY_BYTES_MAX: usize = 14 << 10;
 
-/// An answer and the descriptors sent with it.
+/// An answer and the file descriptors sent with it.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) fds: Vec<OwnedFd>,
 }
 
 impl Answer {
     pub(crate) fn bare(reply: Reply) -> Self {
-        Self { reply, descriptors: Vec::new() }
+        Self { reply, fds: Vec::new() }
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
 
 impl Manager {
     /// Handles one request of a client.
-    pub(crate) fn handle(&mut self, client: ClientId, body: &Body, descriptors: Vec<OwnedFd>) -> Outcome {
+    pub(crate) fn handle(&mut self, client: ClientId, body: &Body, fds: Vec<OwnedFd>) -> Outcome {
         let is_known = self.clients.by_id.get(&client).is_some_and(|client| client.is_locked);
         if !is_known && !matches!(body, Body::Hello { .. } | Body::Locked) {
             return Outcome::Answered(Err(Refusal::Invalid("say hello first".to_owned())));
@@ -88,7 +88,7 @@ impl Manager {
         Outcome::Answered(match body {
             Body::Hello { protocol, program, layout, locks } => {
                 let versions = check_versions(*protocol, *layout);
-                versions.and_then(|()| self.hello(client, program, locks, descriptors))
+                versions.and_then(|()| self.hello(client, program, locks, fds))
             }
             Body::Locked => self.locked(client),
             Body::Advertise { key, type_name, qos } => {
@@ -103,12 +103,12 @@ impl Manager {
             Body::Pool { topic, slot } => self.pool(*topic, *slot),
             Body::Commit { topic, slot, slabs } => self.commit(client, *topic, *slot, slabs),
             Body::Trim { topic, slot, offset, bytes } => self.trim(client, *topic, *slot, *offset, *bytes),
-            Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot, descriptors),
+            Body::EventFd { topic, slot } => self.event_fd(client, *topic, *slot, fds),
             Body::Subscribers { topic, slots } => self.subscribers(client, *topic, slots),
             Body::Detach { topic, slot } => self.detach(client, Occupied { topic: *topic, slot: *slot }),
             Body::Observe { key } => self.observe(key),
             Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
-            Body::HandBack { topics } => self.hand_back(client, topics, descriptors),
+            Body::HandBack { topics } => self.hand_back(client, topics, fds),
             Body::HandedAllBack => self.handed_all_back(client),
         })
     }
@@ -118,15 +118,9 @@ impl Manager {
         self.memory.backend().kind() == DeviceKind::Cuda && pidfd::is_dead(pid).unwrap_or(false)
     }
 
-    fn hello(
-        &mut self,
-        id: ClientId,
-        program: &str,
-        held: &[LockId],
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, Refusal> {
+    fn hello(&mut self, id: ClientId, program: &str, held: &[LockId], fds: Vec<OwnedFd>) -> Result<Answer, Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
-        client.identify(descriptors, program.chars().take(64).collect())?;
+        client.identify(fds, program.chars().take(64).collect())?;
         let (pid, mut own) = (client.pid, None);
         for lock in held.iter().take(HELD_LOCKS_MAX) {
             let found = self.locks.recognize(&self.dir, *lock, pid).map_err(|error| exhausted(&error))?;
@@ -139,7 +133,7 @@ impl Manager {
         let (lock, lock_file) = match own {
             Some(own) => own,
             None => {
-                // A client that this manager knows, and whose lock file was removed, needs no spare descriptor: it is not a new one.
+                // A client that this manager knows, and whose lock file was removed, needs no spare file descriptor: it is not a new one.
                 let is_known = |lock: &LockId| self.adoption.awaits_client(*lock) || self.clients.has_lock(pid, *lock);
                 if !held.iter().take(HELD_LOCKS_MAX).any(is_known) {
                     self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
@@ -167,7 +161,7 @@ impl Manager {
             lock,
             lacks: self.lacks.clone(),
         });
-        Ok(Answer { reply: welcome, descriptors: files })
+        Ok(Answer { reply: welcome, fds: files })
     }
 
     /// A client has one connection: removes its earlier ones, except those that still have slots. A process that was forked from the client may still
@@ -224,14 +218,14 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let made = memory.create(&topic.pools, slot, bytes).and_then(|pool| pool.export());
         let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
-            let pool_descriptors = slabs.len() as u32;
-            let mut descriptors = vec![segment_fd(topic)?];
-            descriptors.extend(slabs);
+            let pool_fds = slabs.len() as u32;
+            let mut fds = vec![segment_fd(topic)?];
+            fds.extend(slabs);
             let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
             let topic = topic.id;
-            Ok((Advertised { topic, slot, publisher, pool, pool_descriptors }, descriptors))
+            Ok((Advertised { topic, slot, publisher, pool, pool_fds }, fds))
         });
-        let (advertised, descriptors) = made.inspect_err(|_| topic.drain(slot))?;
+        let (advertised, fds) = made.inspect_err(|_| topic.drain(slot))?;
         let id = topic.id;
         topic.publishers.insert(slot, LocalPublisher { qos, pool_bytes: bytes });
         let granted = topic.slot_table.quota(slot);
@@ -244,7 +238,7 @@ impl Manager {
             );
             self.tell(client, id, text);
         }
-        Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
+        Ok(Answer { reply: Reply::Advertised(advertised), fds })
     }
 
     fn pool_mapped(&mut self, client: ClientId, topic: TopicId, slot: PublisherSlot) -> Result<Answer, Refusal> {
@@ -276,8 +270,8 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let place = topic.slot_table.pages(slot).map_or(0, |pages| pages.place());
         let own = file.as_fd().try_clone_to_owned();
-        let descriptors = topic.segment.read_only().and_then(|segment| Ok(vec![segment, own?]));
-        let descriptors = descriptors.map_err(|error| exhausted(&error)).inspect_err(|_| {
+        let fds = topic.segment.read_only().and_then(|segment| Ok(vec![segment, own?]));
+        let fds = fds.map_err(|error| exhausted(&error)).inspect_err(|_| {
             topic.slot_table.release_subscriber(slot);
         })?;
         topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
@@ -292,23 +286,22 @@ impl Manager {
             self.tell(client, id, text);
         }
         let subscribed = Subscribed { topic: id, slot, place };
-        Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors })
+        Ok(Answer { reply: Reply::Subscribed(subscribed), fds })
     }
 
     fn pool(&self, topic: TopicId, slot: PublisherSlot) -> Result<Answer, Refusal> {
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        let (description, descriptors) =
-            topic.pools.export(slot).map_err(|error| Refusal::NotFound(error.to_string()))?;
+        let (description, fds) = topic.pools.export(slot).map_err(|error| Refusal::NotFound(error.to_string()))?;
         let description = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
-        Ok(Answer { reply: Reply::Pool(description), descriptors })
+        Ok(Answer { reply: Reply::Pool(description), fds })
     }
 
     fn commit(&self, client: ClientId, topic: TopicId, slot: PublisherSlot, slabs: &[u32]) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        let (slabs, descriptors) = topic.pools.commit(slot, slabs).map_err(|error| exhausted(&error))?;
+        let (slabs, fds) = topic.pools.commit(slot, slabs).map_err(|error| exhausted(&error))?;
         let slabs = serde_json::to_value(slabs).map_err(|error| exhausted(&error))?;
-        Ok(Answer { reply: Reply::Slabs(slabs), descriptors })
+        Ok(Answer { reply: Reply::Slabs(slabs), fds })
     }
 
     fn trim(
@@ -346,7 +339,7 @@ impl Manager {
         let reply = Reply::Observed { topic: topic.id, type_name: topic.type_name.clone() };
         // An observer may only read.
         let segment = topic.segment.read_only().map_err(|error| exhausted(&error))?;
-        Ok(Answer { reply, descriptors: vec![segment] })
+        Ok(Answer { reply, fds: vec![segment] })
     }
 
     /// The topic of a key; created if it does not exist ("first arrival", paper §3.2).
@@ -509,8 +502,8 @@ impl Manager {
     /// Sends an answer. If it cannot be sent, releases the slot that it would have given, since the client does not know of it.
     pub(crate) fn answer(&mut self, id: ClientId, request: u64, outcome: Result<Answer, Refusal>) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
-        let (reply, descriptors) = match outcome {
-            Ok(answer) => (Ok(answer.reply), answer.descriptors),
+        let (reply, fds) = match outcome {
+            Ok(answer) => (Ok(answer.reply), answer.fds),
             Err(refusal) => (Err(refusal), Vec::new()),
         };
         let given = match &reply {
@@ -518,7 +511,7 @@ impl Manager {
             Ok(Reply::Subscribed(made)) => Some(Occupied { topic: made.topic, slot: made.slot.into() }),
             _ => None,
         };
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         if !client.reply(request, reply, &borrowed)
             && let Some(occupied) = given
         {

@@ -40,7 +40,7 @@ enum Taken {
 enum NotTaken {
     /// The slot is not this client's, or its segment, pool or words are not valid.
     Refused(String),
-    /// This manager lacks descriptors or memory for it: the client is to try again, fewer at once.
+    /// This manager lacks file descriptors or memory for it: the client is to try again, fewer at once.
     OutOfResources(String),
 }
 
@@ -74,7 +74,7 @@ impl Manager {
         &mut self,
         client: ClientId,
         topics: &[HandedTopic],
-        descriptors: Vec<OwnedFd>,
+        fds: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
         let slots: usize = topics.iter().map(|topic| topic.slots.len()).sum();
         if slots > HANDED_SLOTS_MAX {
@@ -84,17 +84,17 @@ impl Manager {
         if let Some(topic) = topics.iter().find(|topic| topic.slots.is_empty()) {
             return Err(Refusal::Invalid(format!("{} is handed back without slots", topic.key)));
         }
-        let mut descriptors = descriptors.into_iter();
+        let mut fds = fds.into_iter();
         let (mut refused, mut lacking) = (Vec::new(), None);
         let mut changed: BTreeMap<TopicId, Vec<SubscriberSlot>> = BTreeMap::new();
         for handed in topics {
-            let adopted = descriptors.next().ok_or_else(|| NotTaken::from("no segment came"));
+            let adopted = fds.next().ok_or_else(|| NotTaken::from("no segment came"));
             let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
             if matches!(adopted, Ok(Taken::Anew)) {
                 changed.entry(handed.topic).or_default();
             }
             for slot in &handed.slots {
-                let beside: Vec<OwnedFd> = descriptors.by_ref().take(slot.descriptors as usize).collect();
+                let beside: Vec<OwnedFd> = fds.by_ref().take(slot.fds as usize).collect();
                 let done = adopted.clone().and_then(|_| self.take_back(client, handed.topic, slot, beside));
                 match done {
                     Ok(Taken::Anew) => {
@@ -122,7 +122,7 @@ impl Manager {
                 tracing::warn!(why, "slots cannot be taken back now; their client tries again");
                 Err(exhausted(&why))
             }
-            None => Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() }),
+            None => Ok(Answer { reply: Reply::HandedBack { refused }, fds: Vec::new() }),
         }
     }
 
@@ -134,7 +134,7 @@ impl Manager {
             self.departing.extend(self.clients.take_slots_of_earlier(client, lock));
             self.decide();
         }
-        Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
+        Ok(Answer { reply: Reply::Done, fds: Vec::new() })
     }
 
     /// Finds the words of stopped clients' subscribers. A stopped client hands nothing back, and a publisher that does not know a subscriber's words
@@ -217,7 +217,7 @@ impl Manager {
         client: ClientId,
         id: TopicId,
         handed: &HandedSlot,
-        descriptors: Vec<OwnedFd>,
+        fds: Vec<OwnedFd>,
     ) -> Result<Taken, NotTaken> {
         let occupied = Occupied { topic: id, slot: handed.of.slot() };
         let occupant = self.clients.occupant(client, &occupied);
@@ -243,13 +243,13 @@ impl Manager {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
                     .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
                 let noted = self.adoption.pool_of(&occupied);
-                let adopted = memory.adopt(&topic.pools, *slot, noted, &description, descriptors);
+                let adopted = memory.adopt(&topic.pools, *slot, noted, &description, fds);
                 adopted.map_err(NotTaken::of_pool)?;
                 topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }
             Handed::Subscriber { slot, qos, place } => {
-                let mut descriptors = descriptors.into_iter();
-                let own = descriptors.next().ok_or("its own words did not come")?;
+                let mut fds = fds.into_iter();
+                let own = fds.next().ok_or("its own words did not come")?;
                 let client = self.clients.by_id.get_mut(&client).ok_or("it has gone")?;
                 let file = client.files.adopt(own).map_err(NotTaken::of_call)?;
                 // A file that is not this user's cannot be passed on to publishers, so it is refused here.
@@ -258,13 +258,12 @@ impl Manager {
                 file.reading().map_err(passed_on)?;
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
-                let event =
-                    descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?.map(Arc::new);
+                let event = fds.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?.map(Arc::new);
                 if let Some(event) = &event {
                     // A publisher may have published and left before it could know this subscriber.
                     let _ = event.signal();
-                    // The dead manager may not have known the descriptor.
-                    topic.slot_table.mark_descriptor(*slot, true);
+                    // The dead manager may not have known the eventfd.
+                    topic.slot_table.mark_event_fd(*slot, true);
                 }
                 topic.slot_table.adopt_pages(own);
                 topic.subscribers.insert(*slot, LocalSubscriber { qos: *qos, event });

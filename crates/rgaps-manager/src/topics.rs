@@ -196,7 +196,7 @@ impl Topic {
         self.slot_table.resident_bytes() + self.pools.resident_bytes()
     }
 
-    /// The event descriptor of a subscriber, if it has one: a client's subscriber or a sender.
+    /// The eventfd of a subscriber, if it has one: a client's subscriber or a sender.
     pub(crate) fn event_of(&self, slot: SubscriberSlot) -> Option<&Arc<EventFd>> {
         let local = self.subscribers.get(&slot).and_then(|subscriber| subscriber.event.as_ref());
         let outbound = || self.outbound.values().find(|outbound| outbound.slot == slot);
@@ -213,8 +213,8 @@ impl Topic {
         }
     }
 
-    /// Drains a publisher that left or died, or an arrival that ended for good. Signals the event descriptors of all subscribers, since it may have
-    /// published without knowing them.
+    /// Drains a publisher that left or died, or an arrival that ended for good. Signals the eventfds of all subscribers, since it may have published
+    /// without knowing them.
     pub(crate) fn drain(&self, slot: PublisherSlot) {
         // Read before the entries that say so are given back.
         let last = last_published(&self.segment, slot);

@@ -1,5 +1,5 @@
-//! Closes descriptors that other processes sent, on a thread of its own. close(2) can block: that of a lingering socket's last descriptor waits
-//! for the socket's peer, and that of a file waits for its file system's server.
+//! Closes file descriptors that other processes sent, on a thread of its own. close(2) can block: that of a lingering socket's last file descriptor
+//! waits for the socket's peer, and that of a file waits for its file system's server.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, channel};
@@ -19,7 +19,7 @@ static TO_CLOSE: LazyLock<Option<Mutex<Sender<OwnedFd>>>> = LazyLock::new(|| {
     started.is_ok().then(|| Mutex::new(sender))
 });
 
-/// Passes the descriptors to a thread that only closes. For processes that do not fork.
+/// Passes the file descriptors to a thread that only closes. For processes that do not fork.
 pub fn elsewhere(fds: impl IntoIterator<Item = OwnedFd>) {
     for fd in fds {
         match &*TO_CLOSE {
@@ -37,7 +37,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn descriptors_that_are_passed_on_are_closed() {
+    fn file_descriptors_that_are_passed_on_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let given = [(); 3].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut far = [(); 3].map(|()| listener.accept().unwrap().0);

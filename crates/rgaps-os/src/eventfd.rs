@@ -1,4 +1,4 @@
-//! An event counter with a descriptor: wakes a thread that waits in epoll or an RMW wait set.
+//! An event counter with a file descriptor: wakes a thread that waits in epoll or an RMW wait set.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,12 +16,12 @@ impl EventFd {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Takes over a descriptor from another process. If it is not an eventfd, `signal` and `drain` fail at worst.
+    /// Takes over a file descriptor from another process. If it is not an eventfd, `signal` and `drain` fail at worst.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Takes over a descriptor from an untrusted process, for a caller that must not block in `signal`. An error if it is not a non-blocking
+    /// Takes over a file descriptor from an untrusted process, for a caller that must not block in `signal`. An error if it is not a non-blocking
     /// eventfd.
     pub fn checked(fd: OwnedFd) -> io::Result<Self> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
@@ -33,7 +33,7 @@ impl EventFd {
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is no eventfd, or is a blocking one")))
     }
 
-    /// Makes the descriptor readable. A full counter is readable already, so it is no error. Does not block, whatever flags and count another
+    /// Makes the file descriptor readable. A full counter is readable already, so it is no error. Does not block, whatever flags and count another
     /// holder of the counter has set before. (A holder that races with this call can make it block. It runs as this user, who could as well stop
     /// this process by a signal.)
     pub fn signal(&self) -> io::Result<()> {
@@ -66,7 +66,7 @@ impl EventFd {
         Ok(ready > 0)
     }
 
-    /// A second descriptor of the same counter, for another process.
+    /// A second file descriptor of the same counter, for another process.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-/// Whether a symbolic link at the end of a path is followed, as it must be for a descriptor in /proc.
+/// Whether a symbolic link at the end of a path is followed, as it must be for a file descriptor in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     /// The link is followed.

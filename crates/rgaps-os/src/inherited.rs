@@ -1,4 +1,4 @@
-//! Resets what a program inherits from the process that started it, for a program that outlives that process: descriptors, blocked and ignored
+//! Resets what a program inherits from the process that started it, for a program that outlives that process: file descriptors, blocked and ignored
 //! signals, limits.
 
 use std::fmt;
@@ -8,10 +8,10 @@ use std::os::fd::{BorrowedFd, RawFd};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Marks all open descriptors but standard input, output and error as close-on-exec, so that programs started from now on do not inherit them.
-pub fn keep_descriptors() -> io::Result<()> {
+/// Marks all open file descriptors but standard input, output and error as close-on-exec, so that programs started from now on do not inherit them.
+pub fn keep_fds() -> io::Result<()> {
     const FROM: libc::c_uint = 3;
-    // SAFETY: marks open descriptors (Linux 5.11), and touches no memory.
+    // SAFETY: marks open file descriptors (Linux 5.11), and touches no memory.
     let marked = unsafe { libc::syscall(libc::SYS_close_range, FROM, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if marked == 0 {
         return Ok(());
@@ -102,9 +102,9 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_started_program_inherits_no_descriptor_that_was_open() {
+    fn a_started_program_inherits_no_file_descriptor_that_was_open() {
         let (reading, writing) = rustix::pipe::pipe().unwrap();
-        keep_descriptors().unwrap();
+        keep_fds().unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         drop(writing);
         let mut end = std::fs::File::from(reading);

@@ -5,14 +5,14 @@
 //! * Waiting: `futex`, `eventfd` and `poll` sleep and wake. `clock` is the clock of all stage timestamps and time-outs.
 //! * Processes: `pidfd` and `process_lock` say whether a process lives, `fork` tells a forked child from its parent, `peer` identifies the other
 //!   end of a Unix socket, `inherited` resets what a process inherits from its parent.
-//! * Limits: `memlock` checks the limit on locked memory, `descriptors` counts open descriptors and raises their limit.
+//! * Limits: `memlock` checks the limit on locked memory, `fds` counts open file descriptors and raises their limit.
 //! * Files: `found` looks at a file before it opens it.
-//! * Closing: `linger` finds sockets whose close waits for the peer, `closing` closes descriptors on a thread of its own.
+//! * Closing: `linger` finds sockets whose close waits for the peer, `closing` closes file descriptors on a thread of its own.
 
 pub mod clock;
 pub mod closing;
-pub mod descriptors;
 pub mod eventfd;
+pub mod fds;
 pub mod fork;
 pub mod found;
 pub mod futex;

@@ -10,7 +10,7 @@ pub fn clear() -> io::Result<usize> {
     Ok(lingering()?.into_iter().filter(|fd| set_off(*fd)).count())
 }
 
-/// Switches lingering off for this descriptor, if it is a socket.
+/// Switches lingering off for this file descriptor, if it is a socket.
 pub(crate) fn clear_of(fd: &impl AsFd) {
     let _ = set_off(fd.as_fd().as_raw_fd());
 }

@@ -81,7 +81,7 @@ pub(crate) fn next_id() -> NonZeroU64 {
 }
 
 impl Mapping {
-    /// Maps all `bytes` of a memfd whose size is sealed. Checks size and seal first, so a descriptor from an untrusted process is safe.
+    /// Maps all `bytes` of a memfd whose size is sealed. Checks size and seal first, so a file descriptor from an untrusted process is safe.
     pub fn map(fd: impl AsFd, bytes: u64, access: Access) -> Result<Self, MapError> {
         Self::map_part(fd, bytes, 0, bytes, access)
     }
@@ -199,7 +199,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Reads from a descriptor straight into the mapping, and the bytes after that into `then`: one readv(2), which may be short; 0 is end of
+    /// Reads from a file descriptor straight into the mapping, and the bytes after that into `then`: one readv(2), which may be short; 0 is end of
     /// file.
     pub fn read_from(&self, fd: impl AsFd, offset: u64, bytes: u64, then: &mut [u8]) -> io::Result<usize> {
         let to = self.check_writable(offset, bytes).map_err(io::Error::other)?;

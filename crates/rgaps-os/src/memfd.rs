@@ -2,7 +2,7 @@
 //!
 //! Every file is sealed against shrinking and growing at birth, so that a mapping of its full size can never fault. A pool is
 //! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it. No file to which
-//! all is said can be sealed further: whoever got its descriptor could shut out those who are still to map it.
+//! all is said can be sealed further: whoever got its file descriptor could shut out those who are still to map it.
 //!
 //! ```text
 //!                                     shrink, grow   future write   seal
@@ -10,7 +10,7 @@
 //!   pool on the host, label of one    at birth       by `seal`, when its writer has mapped it: both
 //! ```
 //!
-//! Trusts      nothing in a descriptor that came from another process: it may be of anybody's file, of a pipe that open(2) waits for, or of a
+//! Trusts      nothing in a file descriptor that came from another process: it may be of anybody's file, of a pipe that open(2) waits for, or of a
 //!             file system that its sender serves and where fstat(2) waits. So seals are asked for first, which only memory has; and only what is
 //!             sealed memory of this user's is opened anew or has its mode changed (`check_own`).
 
@@ -24,7 +24,7 @@ use rustix::fs::{
 };
 use rustix::process::geteuid;
 
-/// What a descriptor that arrives from another process must be sealed against.
+/// What a file descriptor that arrives from another process must be sealed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seals {
     /// Its size is fixed.
@@ -33,10 +33,10 @@ pub enum Seals {
     SizeAndFutureWrite,
 }
 
-/// A descriptor is not the memory that it was said to be.
+/// A file descriptor is not the memory that it was said to be.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The descriptor's size differs from what was announced.
+    /// The file descriptor's size differs from what was announced.
     #[error("shared memory has {found} B where {expected} B were announced")]
     Size {
         /// Bytes announced.
@@ -83,8 +83,8 @@ pub fn seal_future_write(fd: impl AsFd) -> io::Result<()> {
     Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
 }
 
-/// Another descriptor of a memfd of `bytes` of this user's, that can be mapped for reading and neither mapped for writing nor sealed. A process of
-/// the same user could open the file anew by way of /proc; one of another user cannot.
+/// Another file descriptor of a memfd of `bytes` of this user's, that can be mapped for reading and neither mapped for writing nor sealed. A process
+/// of the same user could open the file anew by way of /proc; one of another user cannot.
 pub fn read_only(fd: impl AsFd, bytes: u64) -> Result<OwnedFd, SealError> {
     let fd = fd.as_fd();
     check_own(fd, bytes)?;
@@ -92,7 +92,7 @@ pub fn read_only(fd: impl AsFd, bytes: u64) -> Result<OwnedFd, SealError> {
     Ok(open_anew(fd, OFlags::RDONLY)?)
 }
 
-/// A descriptor for writing of a memfd of `bytes` of this user's, from one for reading; one for writing stays as it is.
+/// A file descriptor for writing of a memfd of `bytes` of this user's, from one for reading; one for writing stays as it is.
 pub fn writable(fd: OwnedFd, bytes: u64) -> Result<OwnedFd, SealError> {
     check_own(&fd, bytes)?;
     if fcntl_getfl(&fd).map_err(io::Error::from)?.contains(OFlags::RDWR) {
@@ -104,7 +104,7 @@ pub fn writable(fd: OwnedFd, bytes: u64) -> Result<OwnedFd, SealError> {
     Ok(opened?)
 }
 
-/// For a descriptor that was checked. Memory is never waited for; the flags say that nothing else is either.
+/// For a file descriptor that was checked. Memory is never waited for; the flags say that nothing else is either.
 fn open_anew(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(open(path, access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
@@ -115,7 +115,7 @@ pub fn punch_hole(fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes)?)
 }
 
-/// Checks a descriptor that came from another process before it is mapped.
+/// Checks a file descriptor that came from another process before it is mapped.
 pub fn check(fd: impl AsFd, bytes: u64, seals: Seals) -> Result<(), SealError> {
     let fd = fd.as_fd();
     check_seals(fd, seals)?;
@@ -144,13 +144,13 @@ pub fn check_own(fd: impl AsFd, bytes: u64) -> Result<(), SealError> {
     if own == found { Ok(()) } else { Err(SealError::Owner { own, found }) }
 }
 
-/// The identity of the memory behind a descriptor: (device, inode). Equal for all descriptors of one memfd.
+/// The identity of the memory behind a file descriptor: (device, inode). Equal for all file descriptors of one memfd.
 pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// As `identity`, of a descriptor that came from another process: an error if it is no memfd whose size is sealed.
+/// As `identity`, of a file descriptor that came from another process: an error if it is no memfd whose size is sealed.
 pub fn sealed_identity(fd: impl AsFd) -> Result<(u64, u64), SealError> {
     let fd = fd.as_fd();
     check_seals(fd, Seals::Size)?;
@@ -228,7 +228,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        // As another user, who gets the descriptor as its standard input.
+        // As another user, who gets the file descriptor as its standard input.
         let opens = |how: &str| {
             let mut shell = std::process::Command::new("/bin/sh");
             shell.args(["-c", how]).uid(65534).gid(65534).stdin(reading());

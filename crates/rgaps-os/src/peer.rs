@@ -19,7 +19,8 @@ pub struct Credentials {
 pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = mem::size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed, so it is open; `found` and `length` live through the call, and `length` says what `found` has room for.
+    // SAFETY: the file descriptor is borrowed, so it is open; `found` and `length` live through the call, and `length` says what `found` has room
+    // for.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -38,7 +39,7 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
 /// Bytes of memory that the peer of a connected socket has not read yet; 0 once it has read all or has closed the socket.
 pub fn unread_bytes(socket: impl AsFd) -> io::Result<u32> {
     let mut unread: libc::c_int = 0;
-    // SAFETY: the descriptor is borrowed, so it is open; TIOCOUTQ (SIOCOUTQ, unix(7)) writes one int, which lives through the call.
+    // SAFETY: the file descriptor is borrowed, so it is open; TIOCOUTQ (SIOCOUTQ, unix(7)) writes one int, which lives through the call.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
     if result != 0 {
         return Err(io::Error::last_os_error());

@@ -1,4 +1,4 @@
-//! A process as a descriptor. It is readable once the last thread of the process and its memory are gone; a closed socket does not prove that.
+//! A process as a file descriptor. It is readable once the last thread of the process and its memory are gone; a closed socket does not prove that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,14 +65,14 @@ impl PidFd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Takes over a descriptor from another process. An error if it is no pidfd of a process that is visible from here.
+    /// Takes over a file descriptor from another process. An error if it is no pidfd of a process that is visible from here.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let pidfd = Self(fd);
         pidfd.pid()?;
         Ok(pidfd)
     }
 
-    /// The process id of the descriptor (`Pid:` in its fdinfo). An error once the process is reaped.
+    /// The process id of the file descriptor (`Pid:` in its fdinfo). An error once the process is reaped.
     pub fn pid(&self) -> io::Result<u32> {
         use std::os::fd::AsRawFd;
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
@@ -81,7 +81,7 @@ impl PidFd {
             .and_then(|pid| pid.trim().parse::<u32>().ok())
             .filter(|pid| *pid != 0)
             .ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no pidfd of a living process")
+                io::Error::new(io::ErrorKind::InvalidInput, "the file descriptor is no pidfd of a living process")
             })
     }
 
@@ -91,7 +91,7 @@ impl PidFd {
         Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)))? > 0)
     }
 
-    /// A second descriptor of the same process.
+    /// A second file descriptor of the same process.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_no_pidfd_is_refused() {
+    fn a_file_descriptor_that_is_no_pidfd_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(PidFd::from_fd(file.into()).is_err());
     }

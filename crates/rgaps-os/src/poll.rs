@@ -1,4 +1,4 @@
-//! Waits for one descriptor with a time-out.
+//! Waits for one file descriptor with a time-out.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Whether the descriptor turned readable (or was hung up) within `timeout`. A signal ends the wait early, as not readable.
+/// Whether the file descriptor turned readable (or was hung up) within `timeout`. A signal ends the wait early, as not readable.
 pub fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     match poll(&mut fds, Some(&timespec(timeout))) {

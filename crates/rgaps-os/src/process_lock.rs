@@ -6,15 +6,16 @@
 //! ```
 //!
 //! The kernel releases the lock on byte 0 when the last thread of the process is gone. It keeps that lock while the process is stopped, and does not
-//! pass it to a forked child. It releases the lock on byte 1 when the last process has closed the descriptor, by exit or execve. Until then a forked
-//! child has everything open that its parent had, such as a GPU. Any process that has the file open can query both locks, from any PID namespace.
+//! pass it to a forked child. It releases the lock on byte 1 when the last process has closed the file descriptor, by exit or execve. Until then a
+//! forked child has everything open that its parent had, such as a GPU. Any process that has the file open can query both locks, from any PID
+//! namespace.
 //!
-//! Both are read locks (F_RDLCK), which the kernel grants on a read-only descriptor: the holder may not write into the file, which may be another
-//! user's. `holder` tests whether a write lock could be taken, which a lock of any other process prevents. Two processes with descriptors of the
-//! file could both hold the lock. But each file is given to one process, and a process that passes its file on harms only itself.
+//! Both are read locks (F_RDLCK), which the kernel grants on a read-only file descriptor: the holder may not write into the file, which may be
+//! another user's. `holder` tests whether a write lock could be taken, which a lock of any other process prevents. Two processes with file
+//! descriptors of the file could both hold the lock. But each file is given to one process, and a process that passes its file on harms only itself.
 //!
-//! Invariants  L1 the kernel releases byte 0 as soon as its process closes *any* descriptor of the file. So each lock has a file of its
-//!             own, and a process that holds one never opens that file again: `take` is given the one descriptor and keeps it.
+//! Invariants  L1 the kernel releases byte 0 as soon as its process closes *any* file descriptor of the file. So each lock has a file of its own, and
+//!             a process that holds one never opens that file again: `take` is given the one file descriptor and keeps it.
 //!             L2 a process does not see its own lock on byte 0, so only other processes may call `holder`.
 
 use std::fs::File;
@@ -78,7 +79,7 @@ fn lock(file: impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::of
         l_len: 1,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is borrowed, so it is open; these commands read and write one `flock`, which lives through the call.
+    // SAFETY: the file descriptor is borrowed, so it is open; these commands read and write one `flock`, which lives through the call.
     let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
 }

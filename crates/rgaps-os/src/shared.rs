@@ -102,7 +102,7 @@ impl<'a> SharedBytes<'a> {
         unsafe { std::slice::from_raw_parts(self.place.iov_base.cast(), self.len()) }
     }
 
-    /// Writes the bytes to a descriptor: one write(2), which may be short.
+    /// Writes the bytes to a file descriptor: one write(2), which may be short.
     pub fn write_to(&self, fd: impl AsFd) -> io::Result<usize> {
         // SAFETY: the kernel reads bytes that are mapped for `'a`.
         let n = unsafe { libc::write(fd.as_fd().as_raw_fd(), self.place.iov_base, self.len()) };

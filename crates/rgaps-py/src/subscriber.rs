@@ -221,11 +221,11 @@ impl Subscriber {
         Ok(waiters)
     }
 
-    /// A descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read from it: call `take` until it
+    /// A file descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read from it: call `take` until it
     /// returns None, which resets it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         let subscriber = self.cell.get()?;
-        let found = py.detach(|| subscriber.descriptor().map(|descriptor| descriptor.as_raw_fd()));
+        let found = py.detach(|| subscriber.event_fd().map(|fd| fd.as_raw_fd()));
         found.map_err(|error| errors::of_take(&error))
     }
 

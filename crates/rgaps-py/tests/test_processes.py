@@ -180,7 +180,7 @@ def test_tasks_share_a_subscriber_and_a_cancelled_task_takes_no_message(program)
             await asyncio.sleep(0)
             for number in range(5):
                 publisher.push(bytes([number]))
-            # Woken by the descriptor, and cancelled in the same turn of the loop, before they run.
+            # Woken by the eventfd, and cancelled in the same turn of the loop, before they run.
             loop = asyncio.get_running_loop()
             reader, = subscriber._waiters.readers.values()
             reader.wake()
@@ -204,7 +204,7 @@ def test_tasks_share_a_subscriber_and_a_cancelled_task_takes_no_message(program)
     """).end()
 
 
-def test_a_loop_that_cannot_watch_descriptors_is_named(program):
+def test_a_loop_that_cannot_watch_file_descriptors_is_named(program):
     program("""
         import asyncio, rgaps
         class Loop(asyncio.SelectorEventLoop):
@@ -219,7 +219,7 @@ def test_a_loop_that_cannot_watch_descriptors_is_named(program):
             loop.run_until_complete(subscriber.next())
             raise AssertionError("it waited")
         except rgaps.Error as error:
-            assert "Loop cannot watch descriptors" in str(error), error
+            assert "Loop cannot watch file descriptors" in str(error), error
     """).end()
 
 

@@ -74,8 +74,8 @@ pub struct Header {
     pub subscribers: Line<SubscriberMask>,
     /// Publisher slots that are occupied by living publishers.
     pub publishers: Line<PublisherMask>,
-    /// Subscriber slots whose occupants have event descriptors.
-    pub descriptors: Line<SubscriberMask>,
+    /// Subscriber slots whose occupants have eventfds.
+    pub event_fds: Line<SubscriberMask>,
 }
 
 /// A futex word, and the publishers that sleep on it.

@@ -188,7 +188,7 @@ pub(crate) fn ring_always(count: &AtomicU32) {
     futex::wake_all(count);
 }
 
-/// Waits on an event descriptor, like epoll and RMW wait sets.
+/// Waits on an eventfd, like epoll and RMW wait sets.
 #[derive(Debug)]
 pub struct EventWait(EventFd);
 
@@ -323,15 +323,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_descriptor_is_signalled_while_its_subscriber_stays() {
+    fn an_eventfd_is_signalled_while_its_subscriber_stays() {
         let mut topic = Topic::new();
         let slot = topic.slot;
-        topic.slot_table.mark_descriptor(slot, true);
+        topic.slot_table.mark_event_fd(slot, true);
         let event = EventFd::new().unwrap();
         topic.subscribers.add(topic.pages(), Some(Arc::new(event.try_clone().unwrap())));
         let mut wait = EventWait::new(event);
         wakes(&mut wait, &mut topic.subscribers);
-        // Adding its words again without the descriptor keeps the descriptor.
+        // Adding its words again without the eventfd keeps the eventfd.
         topic.subscribers.add(topic.pages(), None);
         wakes(&mut wait, &mut topic.subscribers);
         topic.slot_table.release_subscriber(slot);

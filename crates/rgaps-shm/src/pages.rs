@@ -3,7 +3,7 @@
 //! ```text
 //!   the file of one client:   [ place 0 ][ place 1 ][ place 2 ] ...   a place is SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
 //!
-//!   manager ── makes it, and keeps a descriptor for publishers that come later
+//!   manager ── makes it, and keeps a file descriptor for publishers that come later
 //!      ├──▶ the client, for writing: it has a place for each of its subscribers, of whatever topic
 //!      └──▶ publishers of their topics, for reading (subscribers.rs): each maps that one place
 //! ```
@@ -93,7 +93,7 @@ impl SubscriberFile {
         files.into_values().collect()
     }
 
-    /// A descriptor that can be mapped for reading and not for writing. An error if the file is another user's, or no such file.
+    /// A file descriptor that can be mapped for reading and not for writing. An error if the file is another user's, or no such file.
     pub fn reading(&self) -> Result<BorrowedFd<'_>, SealError> {
         if let Some(fd) = self.reading.get() {
             return Ok(fd.as_fd());
@@ -129,7 +129,8 @@ impl SubscriberFiles {
         Ok(file)
     }
 
-    /// A file that comes through a socket, as `SubscriberFile::adopt` has it. If it came before and is in use still, its new descriptor is not kept.
+    /// A file that comes through a socket, as `SubscriberFile::adopt` has it. If it came before and is in use still, its new file descriptor is not
+    /// kept.
     pub fn adopt(&mut self, fd: OwnedFd) -> Result<Arc<SubscriberFile>, SealError> {
         memfd::check(&fd, FILE_BYTES, Seals::Size)?;
         let identity = memfd::identity(&fd)?;
@@ -179,7 +180,7 @@ impl SubscriberPages {
         Self { mapping, place, slot, file: Some(file) }.checked(topic)
     }
 
-    /// Maps another's words for reading. The descriptor is needed no more.
+    /// Maps another's words for reading. The file descriptor is needed no more.
     pub fn observe(fd: impl AsFd, place: u32, topic: [u8; 16], slot: SubscriberSlot) -> Result<Self, AttachError> {
         let mapping = map(fd, place, Access::ReadOnly)?;
         Self { mapping, place, slot, file: None }.checked(topic)
@@ -303,7 +304,7 @@ mod tests {
         let read = observe(reading, own.place()).unwrap();
         own.words().taken.store(9, Ordering::Relaxed);
         assert_eq!(read.words().taken.load(Ordering::Relaxed), 9);
-        assert!(read.file().is_none() && read.hold_words().is_err(), "it has no descriptor to give");
+        assert!(read.file().is_none() && read.hold_words().is_err(), "it has no file descriptor to give");
     }
 
     #[test]

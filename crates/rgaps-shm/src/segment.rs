@@ -22,7 +22,7 @@ use crate::slot::{PublisherSlot, SubscriberSlot};
 /// Why a topic's segment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The descriptor is not what was announced, or could not be mapped.
+    /// The file descriptor is not what was announced, or could not be mapped.
     #[error("the topic's segment cannot be mapped: {0}")]
     Map(#[from] MapError),
     /// The memory is neither a segment nor a subscriber's words.
@@ -91,8 +91,8 @@ impl Segment {
         Self::open(fd, topic, Access::ReadWrite)
     }
 
-    /// Like `attach`, for a manager that gets the segment from a client of its predecessor. The descriptor may be read-only. `identity` is that of
-    /// the predecessor's segment; any other file is refused.
+    /// Like `attach`, for a manager that gets the segment from a client of its predecessor. The file descriptor may be read-only. `identity` is that
+    /// of the predecessor's segment; any other file is refused.
     pub fn take_over(fd: OwnedFd, topic: [u8; 16], identity: (u64, u64)) -> Result<Self, AttachError> {
         // The client may have sent any file, and fstat(2) of a file that is not memory may block: check that it is memory first.
         memfd::check_own(&fd, SEGMENT_BYTES).map_err(MapError::from)?;
@@ -128,7 +128,7 @@ impl Segment {
         self.fork.is_owner()
     }
 
-    /// A descriptor for subscribers and observers, which can be mapped for reading only.
+    /// A file descriptor for subscribers and observers, which can be mapped for reading only.
     pub fn read_only(&self) -> Result<OwnedFd, SealError> {
         memfd::read_only(&self.fd, SEGMENT_BYTES)
     }

@@ -260,7 +260,7 @@ impl SlotTable {
             return false;
         }
         clear_bit(&header.subscribers.0, index);
-        clear_bit(&header.descriptors.0, index);
+        clear_bit(&header.event_fds.0, index);
         let pages = subscribers.remove(index);
         drop(subscribers);
         if let Some(pages) = pages {
@@ -270,9 +270,9 @@ impl SlotTable {
         true
     }
 
-    /// Marks whether a subscriber has an event descriptor, so that publishers signal it.
-    pub fn mark_descriptor(&self, slot: SubscriberSlot, has: bool) {
-        let mask = &self.segment.header().descriptors.0;
+    /// Marks whether a subscriber has an eventfd, so that publishers signal it.
+    pub fn mark_event_fd(&self, slot: SubscriberSlot, has: bool) {
+        let mask = &self.segment.header().event_fds.0;
         if has { set_bit(mask, slot.index) } else { clear_bit(mask, slot.index) }
     }
 

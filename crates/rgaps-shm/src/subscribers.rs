@@ -1,4 +1,4 @@
-//! The subscribers of a topic, as a process that frees messages or wakes subscribers knows them: their own words, and their event descriptors.
+//! The subscribers of a topic, as a process that frees messages or wakes subscribers knows them: their own words, and their eventfds.
 //!
 //! The manager hands these out when a subscriber joins. They may arrive after the subscriber's first take. Until then the subscriber counts as
 //! asleep, and as needing every message that it could have.
@@ -90,8 +90,7 @@ impl Subscribers {
         Self { segment, known: Vec::new() }
     }
 
-    /// Adds a subscriber that the manager handed out, or its event descriptor. Signals the descriptor once, since the subscriber may have missed
-    /// a message.
+    /// Adds a subscriber that the manager handed out, or its eventfd. Signals the eventfd once, since the subscriber may have missed a message.
     pub fn add(&mut self, pages: Arc<SubscriberPages>, event: Option<Arc<EventFd>>) {
         if let Some(event) = &event {
             let _ = event.signal();
@@ -102,7 +101,7 @@ impl Subscribers {
         }
         let Some(place) = self.known.get_mut(index) else { return };
         match place {
-            // Its words are known; what is new is the descriptor.
+            // Its words are known; what is new is the eventfd.
             Some(known) if known.pages.slot() == pages.slot() => {
                 if event.is_some() {
                     known.event = event;
@@ -114,19 +113,19 @@ impl Subscribers {
         }
     }
 
-    /// Forgets subscribers that have left: their descriptors and mappings.
+    /// Forgets subscribers that have left: their file descriptors and mappings.
     pub fn forget_gone(&mut self) {
         let segment = &self.segment;
         let has_gone = |known: &mut Known| !is_there(segment, &known.pages);
         self.known.iter_mut().for_each(|known| drop(known.take_if(has_gone)));
     }
 
-    /// Subscribers whose words are not known, or whose event descriptor exists and is not known.
+    /// Subscribers whose words are not known, or whose eventfd exists and is not known.
     pub fn unknown(&self) -> Vec<SubscriberSlot> {
-        let descriptors = &self.segment.header().descriptors.0;
-        let has_descriptor = |index: u16| bits(descriptors).any(|known| known == index);
+        let event_fds = &self.segment.header().event_fds.0;
+        let has_event_fd = |index: u16| bits(event_fds).any(|known| known == index);
         let is_unknown = |slot: &SubscriberSlot| match self.get(*slot) {
-            Some(known) => known.event.is_none() && has_descriptor(slot.index),
+            Some(known) => known.event.is_none() && has_event_fd(slot.index),
             None => true,
         };
         self.occupants().filter(is_unknown).collect()
@@ -195,7 +194,7 @@ impl Wake for Subscribers {
         if bell::is_heard(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
             futex::wake_all(arrivals);
         }
-        for index in bits(&header.descriptors.0) {
+        for index in bits(&header.event_fds.0) {
             let Some(slot) = self.segment.occupant(index) else { continue };
             if let Some(event) = self.get(slot).and_then(|known| known.event.as_ref()) {
                 event.signal()?;

@@ -325,15 +325,14 @@ impl WriterPort {
         Ok((position, message))
     }
 
-    /// Gives the port a subscriber's words, and its event descriptor if it has one. Until the port has the words, it keeps every message for that
-    /// subscriber that was published since the subscriber joined, or that history ever kept.
+    /// Gives the port a subscriber's words, and its eventfd if it has one. Until the port has the words, it keeps every message for that subscriber
+    /// that was published since the subscriber joined, or that history ever kept.
     pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<Arc<EventFd>>) {
         self.subscribers.forget_gone();
         self.subscribers.add(pages, event);
     }
 
-    /// Subscribers whose words or event descriptor this port lacks: the caller requests them from the manager. Also forgets subscribers that have
-    /// left.
+    /// Subscribers whose words or eventfd this port lacks: the caller requests them from the manager. Also forgets subscribers that have left.
     pub fn unknown_subscribers(&mut self) -> Vec<SubscriberSlot> {
         self.subscribers.forget_gone();
         self.subscribers.unknown()

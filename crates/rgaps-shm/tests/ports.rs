@@ -647,7 +647,7 @@ fn a_subscriber_writes_nothing_that_other_subscribers_read() {
     let host = Host::new(8);
     let made = host.slot_table.segment();
     let reader = host.subscriber(10);
-    // The kernel enforces this for each descriptor and mapping of a subscriber.
+    // The kernel enforces this for each file descriptor and mapping of a subscriber.
     let segment = made.read_only().unwrap();
     for part in [0, SEGMENT_BYTES - 4096] {
         assert!(Mapping::map_part(&segment, SEGMENT_BYTES, part, 4096, Access::ReadWrite).is_err());

@@ -1,4 +1,4 @@
-//! Device memory: memfds. A shareable handle is a descriptor of one.
+//! Device memory: memfds. A shareable handle is a file descriptor of one.
 //!
 //! The stand-in accesses the bytes through its own mapping (`alias`). The program's device pointer is another address, which faults when a
 //! CPU touches it (`reservation.rs`). The memfd's name identifies it as the stand-in's and contains the device.
@@ -45,13 +45,13 @@ impl Memory {
         Ok(Self { fd, alias, bytes, device, account: Some(used.clone()) })
     }
 
-    /// Imports memory of this or another process by a descriptor, which the caller keeps.
+    /// Imports memory of this or another process by a file descriptor, which the caller keeps.
     pub(crate) fn import(fd: RawFd) -> Status<Self> {
         let fd = duplicate(fd)?;
         let device = device_of(&fd)?;
         // SAFETY: all zero is a value of this struct of numbers.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one `stat`; the descriptor is open.
+        // SAFETY: the kernel writes one `stat`; the file descriptor is open.
         let code = unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) };
         let bytes = u64::try_from(stat.st_size).map_err(|_| OPERATING_SYSTEM)?;
         if code != 0 || bytes == 0 {
@@ -61,7 +61,7 @@ impl Memory {
         Ok(Self { fd, alias, bytes, device, account: None })
     }
 
-    /// A new descriptor of it, with close-on-exec.
+    /// A new file descriptor of it, with close-on-exec.
     pub(crate) fn export(&self) -> Status<OwnedFd> {
         duplicate(self.fd.as_raw_fd())
     }
@@ -86,7 +86,7 @@ impl Drop for Memory {
 
 fn memfd(device: usize, bytes: u64) -> Status<OwnedFd> {
     let name = CString::new(format!("{NAME}{device}")).map_err(|_| OPERATING_SYSTEM)?;
-    // SAFETY: the name is a C string; the call returns a new descriptor or -1.
+    // SAFETY: the name is a C string; the call returns a new file descriptor or -1.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(OPERATING_SYSTEM);

@@ -384,7 +384,7 @@ fn a_cpu_does_not_reach_device_memory() {
 /// The write end; both ends stay open.
 fn pipe() -> c_int {
     let mut ends = [-1; 2];
-    // SAFETY: two descriptors are written.
+    // SAFETY: two file descriptors are written.
     assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
     ends[1]
 }
@@ -414,6 +414,6 @@ fn memory_is_shared_with_another_process() {
     stream.to_host(&one, &memory);
     assert_eq!(stream.synchronize(), 0);
     assert!(one.is_all(2), "the child's bytes");
-    // A descriptor of anything else is refused.
+    // A file descriptor of anything else is refused.
     assert_ne!(cu!(memory::cuMemImportFromShareableHandle(Out::from(&mut 0), pipe() as usize, abi::HANDLE_FD)), 0);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
 
-/// How often a wait checks for a stop, which no descriptor announces (unlike an end).
+/// How often a wait checks for a stop, which no file descriptor announces (unlike an end).
 const STOP_TICK: Duration = Duration::from_millis(2);
 
 /// The state of a child after a wait.
@@ -36,7 +36,7 @@ impl Child {
     /// Starts the process.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let mut child = command.spawn()?;
-        match pid_and_descriptor(&child) {
+        match pid_and_fd(&child) {
             Ok((pid, pidfd)) => Ok(Self { child, pid, pidfd, output: None }),
             Err(error) => {
                 child.kill()?;
@@ -144,7 +144,7 @@ impl Drop for Child {
     }
 }
 
-fn pid_and_descriptor(child: &std::process::Child) -> io::Result<(Pid, OwnedFd)> {
+fn pid_and_fd(child: &std::process::Child) -> io::Result<(Pid, OwnedFd)> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))

@@ -195,7 +195,7 @@ impl Host {
         self.interface_up()
     }
 
-    /// Makes its interface as a TAP interface, and returns the descriptor for its frames.
+    /// Makes its interface as a TAP interface, and returns the file descriptor for its frames.
     fn tap(&self) -> io::Result<OwnedFd> {
         let namespace = std::fs::File::open(Path::new("/run/netns").join(self.namespace()))?;
         // A separate thread enters the namespace, since it cannot leave it again.

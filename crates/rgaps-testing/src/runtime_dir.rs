@@ -52,8 +52,8 @@ impl RuntimeDir {
 
     fn is_used_by(&self, pid: u32) -> bool {
         // Processes start and end meanwhile, and some belong to other users: skip those that cannot be read.
-        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        descriptors.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(&self.0)))
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|file| file.starts_with(&self.0)))
     }
 }
 

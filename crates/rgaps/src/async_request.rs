@@ -20,7 +20,7 @@ use crate::session::Answer;
 #[derive(Debug)]
 pub(crate) struct AsyncRequest {
     body: Body,
-    /// A descriptor that is sent beside it.
+    /// A file descriptor that is sent beside it.
     beside: Option<Arc<EventFd>>,
     waker: Waker,
     state: Mutex<State>,
@@ -54,7 +54,7 @@ impl AsyncRequest {
         Some(self.body.clone())
     }
 
-    /// The descriptor to send beside the request.
+    /// The file descriptor to send beside the request.
     pub(crate) fn beside(&self) -> Option<BorrowedFd<'_>> {
         self.beside.as_ref().map(|event| event.as_fd())
     }

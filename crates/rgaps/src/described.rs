@@ -49,7 +49,7 @@ impl<T: Into<DynamicMeta>> Described<T> {
 
 impl<T: Meta> Subscriber<T> {
     /// Like `take`, but returns only the message's name and description and does not map its pool. To get the payload, take the handle with another
-    /// subscriber. Does not reset `descriptor`, for programs that watch it edge-triggered.
+    /// subscriber. Does not reset `event_fd`, for programs that watch it edge-triggered.
     ///
     /// ```no_run
     /// # use rgaps::{Subscriber, TakeError, types::Image};

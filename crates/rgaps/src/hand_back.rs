@@ -1,11 +1,11 @@
-//! Hands a node's slots back to a manager's successor, topic by topic. Each message has as many slots as its bytes and descriptors allow.
+//! Hands a node's slots back to a manager's successor, topic by topic. Each message has as many slots as its bytes and file descriptors allow.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
-    Body, DESCRIPTORS_MAX, HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply,
+    Body, FDS_MAX, HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply,
 };
 
 use crate::hello::{SessionError, is_lack};
@@ -16,7 +16,7 @@ use crate::node::NodeError;
 const ENVELOPE_BYTES: usize = 1 << 10;
 
 /// Hands all these slots back to one manager, one request after the other. An error if that manager died too, is stopped, or if it or this process
-/// has no descriptors left. After an error no slot is lost: each may protect a sample that is being read.
+/// has no file descriptors left. After an error no slot is lost: each may protect a sample that is being read.
 pub(crate) fn hand_back(
     members: Vec<Member>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
@@ -26,11 +26,11 @@ pub(crate) fn hand_back(
     let mut slots_max = HANDED_SLOTS_MAX;
     while !left.is_empty() {
         let batch = fill(&mut left, slots_max)?;
-        let Batch { topics, descriptors, members, .. } = batch;
+        let Batch { topics, fds, members, .. } = batch;
         if members.is_empty() {
             continue;
         }
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         match ask(Body::HandBack { topics }, &borrowed) {
             Ok(Reply::HandedBack { refused }) => {
                 for refusal in &refused {
@@ -39,7 +39,7 @@ pub(crate) fn hand_back(
                 }
             }
             Ok(_) => return Err(SessionError::Confused),
-            // The manager may have descriptors for fewer slots at once.
+            // The manager may have file descriptors for fewer slots at once.
             Err(SessionError::Refused(Refusal::Exhausted(_))) if members.len() > 1 => {
                 slots_max = members.len() / 2;
                 members.into_iter().rev().for_each(|member| left.push_front(member));
@@ -55,8 +55,8 @@ pub(crate) fn hand_back(
     Ok(())
 }
 
-/// Moves members from the front of `left` into one message, as many as the message and this process's descriptors allow. An error if this process
-/// has no descriptors for the first one.
+/// Moves members from the front of `left` into one message, as many as the message and this process's file descriptors allow. An error if this
+/// process has no file descriptors for the first one.
 fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionError> {
     let mut batch = Batch::default();
     while batch.members.len() < slots_max
@@ -64,7 +64,7 @@ fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionE
     {
         let is_first = batch.members.is_empty();
         let (member, why) = match exported(&member) {
-            Ok((of, descriptors)) => match batch.add(Item { of, descriptors, member }) {
+            Ok((of, fds)) => match batch.add(Item { of, fds, member }) {
                 Ok(()) => continue,
                 Err(not_added) => {
                     let (Item { member, .. }, why) = *not_added;
@@ -86,8 +86,8 @@ fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionE
     Ok(batch)
 }
 
-/// The description and descriptors that the manager needs to take a slot back. A slot whose owner is gone is kept even if they cannot be exported:
-/// a stream may still write there.
+/// The description and file descriptors that the manager needs to take a slot back. A slot whose owner is gone is kept even if they cannot be
+/// exported: a stream may still write there.
 fn exported(member: &Member) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
     match parts(&member.owner) {
         Err(error) if member.owner.is_gone() && !is_lack(&error) => {
@@ -132,7 +132,7 @@ fn cut_off(member: &Member, why: &str) {
 #[derive(Debug)]
 struct Item {
     of: Handed,
-    descriptors: Vec<OwnedFd>,
+    fds: Vec<OwnedFd>,
     member: Member,
 }
 
@@ -140,24 +140,24 @@ struct Item {
 #[derive(Debug)]
 struct Batch {
     topics: Vec<HandedTopic>,
-    descriptors: Vec<OwnedFd>,
+    fds: Vec<OwnedFd>,
     bytes: usize,
     members: Vec<Member>,
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { topics: Vec::new(), descriptors: Vec::new(), bytes: ENVELOPE_BYTES, members: Vec::new() }
+        Self { topics: Vec::new(), fds: Vec::new(), bytes: ENVELOPE_BYTES, members: Vec::new() }
     }
 }
 
 impl Batch {
-    /// Adds a slot, or returns it with the reason if it does not fit. Consecutive slots of one topic share one descriptor of its segment.
+    /// Adds a slot, or returns it with the reason if it does not fit. Consecutive slots of one topic share one file descriptor of its segment.
     fn add(&mut self, item: Item) -> Result<(), Box<(Item, NodeError)>> {
-        let Item { of, descriptors, member } = item;
+        let Item { of, fds, member } = item;
         let attachment = &member.attachment;
         let is_new = self.topics.last().is_none_or(|last| last.topic != attachment.topic);
-        let slot = HandedSlot { descriptors: descriptors.len() as u32, of };
+        let slot = HandedSlot { fds: fds.len() as u32, of };
         let topic = HandedTopic {
             key: attachment.key.clone(),
             topic: attachment.topic,
@@ -170,7 +170,7 @@ impl Batch {
             bytes += length(serde_json::to_string(&topic));
         }
         let fits = self.bytes + bytes <= MESSAGE_BYTES_MAX
-            && self.descriptors.len() + usize::from(is_new) + descriptors.len() <= DESCRIPTORS_MAX
+            && self.fds.len() + usize::from(is_new) + fds.len() <= FDS_MAX
             && self.members.len() < HANDED_SLOTS_MAX;
         let segment = match fits {
             true if is_new => attachment.segment.as_fd().try_clone_to_owned().map(Some),
@@ -179,11 +179,11 @@ impl Batch {
         };
         let segment = match segment {
             Ok(segment) => segment,
-            Err(error) => return Err(Box::new((Item { of: slot.of, descriptors, member }, error.into()))),
+            Err(error) => return Err(Box::new((Item { of: slot.of, fds, member }, error.into()))),
         };
         self.bytes += bytes;
-        self.descriptors.extend(segment);
-        self.descriptors.extend(descriptors);
+        self.fds.extend(segment);
+        self.fds.extend(fds);
         if is_new {
             self.topics.push(topic);
         }
@@ -205,7 +205,7 @@ mod tests {
     use rgaps_shm::Segment;
     use std::sync::{Arc, Weak};
 
-    fn item(number: usize, descriptors: usize, pool: &Arc<dyn PoolMemory>) -> Item {
+    fn item(number: usize, fds: usize, pool: &Arc<dyn PoolMemory>) -> Item {
         let topic = TopicId((number as u128).to_be_bytes());
         let slot = PublisherSlot { index: 1, generation: u32::MAX };
         let attachment = Attachment {
@@ -217,30 +217,30 @@ mod tests {
             cut_off: Arc::default(),
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();
-        let descriptors = std::iter::repeat_with(file).take(descriptors).collect();
+        let fds = std::iter::repeat_with(file).take(fds).collect();
         let owner = Owner::Publisher { inner: Weak::new(), slot, pool: pool.clone(), qos: PublisherQos::default() };
-        Item { of: Handed::Kept { slot: slot.into() }, descriptors, member: Member { attachment, owner } }
+        Item { of: Handed::Kept { slot: slot.into() }, fds, member: Member { attachment, owner } }
     }
 
     /// How many messages it takes to hand back so many topics, each of which is sent and read.
-    fn messages(topics: usize, descriptors: usize) -> usize {
+    fn messages(topics: usize, fds: usize) -> usize {
         let (one, two) = Connection::pair().unwrap();
         let (mut sent, mut slots) = (0, 0);
         let backend = rgaps_device::open(Choice::Host).unwrap().backend;
         let pool = backend.create_pool(&PoolSpec { name: "batch".to_owned(), bytes: 1 }).unwrap();
         let mut send = |batch: Batch| {
-            let Batch { topics, descriptors, members, .. } = batch;
+            let Batch { topics, fds, members, .. } = batch;
             let body = Body::HandBack { topics };
-            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             one.send(&Request { id: 0, body }, &borrowed).unwrap();
             let packet: Packet<Request> = two.receive(std::time::Duration::from_secs(20)).unwrap().unwrap();
-            assert_eq!(packet.descriptors.len(), descriptors.len());
+            assert_eq!(packet.fds.len(), fds.len());
             sent += 1;
             slots += members.len();
         };
         let mut batch = Batch::default();
         for number in 0..topics {
-            if let Err(left) = batch.add(item(number, descriptors, &pool)) {
+            if let Err(left) = batch.add(item(number, fds, &pool)) {
                 send(std::mem::take(&mut batch));
                 assert!(batch.add(left.0).is_ok(), "one slot fits");
             }
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn many_slots_are_handed_back_in_few_messages_that_keep_every_limit() {
-        // By bytes, by descriptors, and the largest pool alone.
+        // By bytes, by file descriptors, and the largest pool alone.
         assert!(messages(300, 0) <= 300 / 50 + 1);
-        assert_eq!(messages(100, 1), 100_usize.div_ceil(DESCRIPTORS_MAX / 2));
-        assert_eq!(messages(3, DESCRIPTORS_MAX - 1), 3);
+        assert_eq!(messages(100, 1), 100_usize.div_ceil(FDS_MAX / 2));
+        assert_eq!(messages(3, FDS_MAX - 1), 3);
     }
 }

@@ -77,10 +77,10 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Whether descriptors or memory ran out, here or in the manager: a later attempt may succeed.
+    /// Whether file descriptors or memory ran out, here or in the manager: a later attempt may succeed.
     pub(crate) fn is_lack(&self) -> bool {
         let of_connection = |error: &LocalError| match error {
-            LocalError::Descriptors { .. } | LocalError::TooManyUnread { .. } => true,
+            LocalError::FileDescriptors { .. } | LocalError::TooManyUnread { .. } => true,
             LocalError::Io(error) | LocalError::Socket { source: error, .. } => is_lack(error),
             _ => false,
         };
@@ -186,18 +186,18 @@ impl Hello<'_> {
 pub(crate) fn ask(
     connection: &Connection,
     body: Body,
-    descriptors: &[BorrowedFd<'_>],
+    fds: &[BorrowedFd<'_>],
     mut notice: impl FnMut(Notice),
 ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
-    connection.send(&Request { id: 0, body }, descriptors)?;
+    connection.send(&Request { id: 0, body }, fds)?;
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let packet = connection.receive::<ToClient>(left)?;
         let complete = packet.as_ref().map_or(Ok(()), |packet| packet.complete());
-        match packet.map(|packet| (packet.message, packet.descriptors)) {
-            Some((ToClient::Reply { id: 0, reply }, descriptors)) => {
-                return complete.map(|()| Ok((reply?, descriptors)))?;
+        match packet.map(|packet| (packet.message, packet.fds)) {
+            Some((ToClient::Reply { id: 0, reply }, fds)) => {
+                return complete.map(|()| Ok((reply?, fds)))?;
             }
             Some((ToClient::Reply { .. }, _)) => {}
             Some((ToClient::Notice(came), _)) => notice(came),

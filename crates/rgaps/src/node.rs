@@ -240,9 +240,9 @@ impl Node {
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let slot = advertised.slot;
         let granted = node.session.granted(advertised.topic, slot.into());
-        let segment = Arc::new(Segment::attach(answer.descriptor()?, advertised.topic.0)?);
+        let segment = Arc::new(Segment::attach(answer.fd()?, advertised.topic.0)?);
         let description = pool_description(advertised.pool)?;
-        let slabs = (0..advertised.pool_descriptors).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
+        let slabs = (0..advertised.pool_fds).map(|_| answer.fd()).collect::<Result<_, _>>()?;
         let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
         node.session.request(&Body::PoolMapped { topic: advertised.topic, slot }, &[])?;
         let Some(right) = pool.allocation_right() else {
@@ -304,8 +304,8 @@ impl Node {
         let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let slot = subscribed.slot;
         let granted = node.session.granted(subscribed.topic, slot.into());
-        let segment = Arc::new(Segment::observe(answer.descriptor()?, subscribed.topic.0)?);
-        let file = node.session.file(answer.descriptor()?)?;
+        let segment = Arc::new(Segment::observe(answer.fd()?, subscribed.topic.0)?);
+        let file = node.session.file(answer.fd()?)?;
         let pages = SubscriberPages::attach(file, subscribed.place, subscribed.topic.0, slot)?;
         let pages = Arc::new(pages);
         let history = qos.durability == rgaps_control::Durability::TransientLocal;
@@ -349,7 +349,7 @@ impl Node {
         let Reply::Observed { topic, type_name } = answer.reply.clone() else {
             return Err(SessionError::Confused.into());
         };
-        let segment = Segment::observe(answer.descriptor()?, topic.0)?;
+        let segment = Segment::observe(answer.fd()?, topic.0)?;
         Ok((Observer::new(Arc::new(segment)), type_name))
     }
 
@@ -430,12 +430,12 @@ impl NodeInner {
     pub(crate) fn import_pool(
         &self,
         description: &PoolDescription,
-        descriptors: Vec<OwnedFd>,
+        fds: Vec<OwnedFd>,
     ) -> Result<Arc<dyn PoolMemory>, NodeError> {
-        Ok(self.backend.import_pool(description, descriptors, PoolRole::Reader)?)
+        Ok(self.backend.import_pool(description, fds, PoolRole::Reader)?)
     }
 
-    /// Sends a request, with a descriptor beside it, to the manager from the node's thread; `waker` is woken by the answer.
+    /// Sends a request, with a file descriptor beside it, to the manager from the node's thread; `waker` is woken by the answer.
     pub(crate) fn request_async(&self, body: Body, beside: Option<Arc<EventFd>>, waker: Waker) -> Arc<AsyncRequest> {
         self.session.request_async(body, beside, waker)
     }
@@ -458,7 +458,7 @@ impl NodeInner {
             let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
             let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)
                 .map_err(|error| DeviceError::Description(format!("slabs cannot be parsed: {error}")))?;
-            let add = || pool.add_slabs(&slabs, answer.descriptors.collect());
+            let add = || pool.add_slabs(&slabs, answer.fds.collect());
             if let Some(added) = self.session.unless_handed_back(answer.epoch, add) {
                 return Ok(added?);
             }
@@ -515,10 +515,10 @@ fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
 }
 
 impl Answer {
-    /// The description of a pool and its descriptors, for mapping it.
+    /// The description of a pool and its file descriptors, for mapping it.
     pub(crate) fn pool(self) -> Result<(PoolDescription, Vec<OwnedFd>), NodeError> {
         let Reply::Pool(description) = self.reply else { return Err(SessionError::Confused.into()) };
-        Ok((pool_description(description)?, self.descriptors.collect()))
+        Ok((pool_description(description)?, self.fds.collect()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::hello::SessionError;
 use crate::node::NodeError;
 use crate::publisher::PublisherInner;
 
-/// What publishers need of a subscriber: its own words, and its event descriptor if it has one.
+/// What publishers need of a subscriber: its own words, and its eventfd if it has one.
 #[derive(Debug)]
 pub(crate) struct Noticed {
     pages: Arc<SubscriberPages>,
@@ -20,15 +20,15 @@ pub(crate) struct Noticed {
 }
 
 impl Noticed {
-    /// Maps the words and takes the descriptors that came with an announcement. Uses `known` if it is the same slot's mapping.
+    /// Maps the words and takes the file descriptors that came with an announcement. Uses `known` if it is the same slot's mapping.
     pub(crate) fn new(
         topic: TopicId,
         noticed: NoticedSubscriber,
         known: Option<Arc<SubscriberPages>>,
-        descriptors: &mut impl Iterator<Item = OwnedFd>,
+        fds: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<Self, NodeError> {
-        let file = descriptors.next().ok_or(SessionError::Confused)?;
-        let event = noticed.has_event.then(|| descriptors.next().ok_or(SessionError::Confused)).transpose()?;
+        let file = fds.next().ok_or(SessionError::Confused)?;
+        let event = noticed.has_event.then(|| fds.next().ok_or(SessionError::Confused)).transpose()?;
         let slot = noticed.slot;
         let pages = match known.filter(|pages| pages.slot() == slot) {
             Some(pages) => pages,

@@ -1,4 +1,4 @@
-//! A subscriber's requests to the manager: the pools of messages, and its event descriptor.
+//! A subscriber's requests to the manager: the pools of messages, and its eventfd.
 //!
 //! A subscriber maps a pool when it takes the pool's first message, and unmaps it when the publisher's slot is free or has another occupant. At most
 //! one request for each is open. A call that may not wait for the answer (`Call::Polling`) is woken by it. If a call gives up waiting, the next call
@@ -58,7 +58,7 @@ enum RequestState<R> {
     Open,
 }
 
-/// Wakes all waiters of a subscriber: threads, tasks and the event descriptor's.
+/// Wakes all waiters of a subscriber: threads, tasks and the eventfd's.
 #[derive(Debug)]
 struct WakeAll {
     tasks: Arc<Tasks>,
@@ -84,7 +84,7 @@ pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
 }
 
 impl SubscriberInner {
-    /// Wakes all waiters: threads, tasks and the event descriptor's.
+    /// Wakes all waiters: threads, tasks and the eventfd's.
     pub(crate) fn wake_all(&self) {
         self.waker_of_all().wake();
     }
@@ -112,8 +112,8 @@ impl SubscriberInner {
                 return Err(failed(DeviceError::Absent { name, slab, offset, bytes }.into()));
             }
             let refresh = |answer: Answer| {
-                let (description, descriptors) = answer.pool()?;
-                Ok(memory.refresh(&description, descriptors)?)
+                let (description, fds) = answer.pool()?;
+                Ok(memory.refresh(&description, fds)?)
             };
             match self.poll_request(Subject::Pool(pool), call, || false, refresh).map_err(failed)? {
                 RequestState::Taken(()) => drop(answers.next()),
@@ -131,8 +131,8 @@ impl SubscriberInner {
                 return Ok(known);
             }
             let import = |answer: Answer| {
-                let (description, descriptors) = answer.pool()?;
-                let memory = self.node.import_pool(&description, descriptors)?;
+                let (description, fds) = answer.pool()?;
+                let memory = self.node.import_pool(&description, fds)?;
                 pools().insert(pool, memory.clone());
                 Ok(memory)
             };
@@ -144,8 +144,8 @@ impl SubscriberInner {
         }
     }
 
-    /// The event descriptor, which is readable while a message may be ready. The subscriber makes it, once. It is used only when the manager knows
-    /// it: from then on, each publisher signals it, or the manager does so for publishers that left without knowing it.
+    /// The eventfd, which is readable while a message may be ready. The subscriber makes it, once. It is used only when the manager knows it: from
+    /// then on, each publisher signals it, or the manager does so for publishers that left without knowing it.
     pub(crate) fn event(&self, call: Call) -> Result<Option<&Arc<EventFd>>, NodeError> {
         let event = match self.maintained.event.get() {
             Some(event) => event,
@@ -205,7 +205,7 @@ impl SubscriberInner {
     fn body_of(&self, subject: Subject) -> Body {
         let topic = self.attachment.topic;
         match subject {
-            Subject::Event => Body::EventDescriptor { topic, slot: self.attachment.slot },
+            Subject::Event => Body::EventFd { topic, slot: self.attachment.slot },
             Subject::Pool(slot) => Body::Pool { topic, slot },
         }
     }
@@ -305,7 +305,7 @@ mod tests {
         let node = || Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
         let (publisher, node) = (node().publisher::<Bytes>("a").unwrap(), node());
         let subscriber = node.subscriber::<Bytes>("a").unwrap();
-        subscriber.descriptor().unwrap();
+        subscriber.event_fd().unwrap();
         publisher.push(&Bytes::new(1), &[7]).unwrap();
         manager.stop().unwrap();
 

@@ -55,19 +55,19 @@ const TICK: Duration = Duration::from_millis(500);
 /// Requests that are sent before their answers are read: far fewer than a socket holds.
 const UNREAD_ANSWERS_MAX: usize = 32;
 
-/// A reply and the descriptors beside it.
+/// A reply and the file descriptors beside it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    pub(crate) descriptors: std::vec::IntoIter<OwnedFd>,
+    pub(crate) fds: std::vec::IntoIter<OwnedFd>,
     /// The `Session::epoch` of the manager that answered.
     pub(crate) epoch: u64,
 }
 
 impl Answer {
-    /// The next descriptor.
-    pub(crate) fn descriptor(&mut self) -> Result<OwnedFd, SessionError> {
-        self.descriptors.next().ok_or(SessionError::Confused)
+    /// The next file descriptor.
+    pub(crate) fn fd(&mut self) -> Result<OwnedFd, SessionError> {
+        self.fds.next().ok_or(SessionError::Confused)
     }
 }
 
@@ -248,7 +248,7 @@ impl Session {
         GrantedSlot::new(self, Body::Detach { topic, slot })
     }
 
-    /// A file that this node's subscribers write. `fd` is another descriptor of it, or the first one.
+    /// A file that this node's subscribers write. `fd` is another file descriptor of it, or the first one.
     pub(crate) fn file(&self, fd: OwnedFd) -> std::io::Result<Arc<SubscriberFile>> {
         lock(&self.files).adopt(fd).map_err(std::io::Error::other)
     }
@@ -271,7 +271,7 @@ impl Session {
             let body = Body::Subscribers { topic: publisher.attachment.topic, slots: slots.to_vec() };
             let Ok(answer) = self.request(&body, &[]) else { return };
             if let Reply::Subscribers { topic, subscribers } = answer.reply {
-                self.told(topic, subscribers, answer.descriptors, &[publisher]);
+                self.told(topic, subscribers, answer.fds, &[publisher]);
             }
         }
     }
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Wakes `waker` once when the descriptor is readable. Without a waker, the thread stops watching the descriptor and drops it.
+    /// Wakes `waker` once when the eventfd is readable. Without a waker, the thread stops watching the eventfd and drops it.
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
         if self.sleepers.set(event, waker) {
             let _ = self.kick.signal();
@@ -402,7 +402,7 @@ impl Session {
         let _ = self.kick.signal();
     }
 
-    /// Sleeps until the socket, `kick` or the descriptor of a waiting task is readable, at most `tick`. Wakes the tasks.
+    /// Sleeps until the socket, `kick` or the eventfd of a waiting task is readable, at most `tick`. Wakes the tasks.
     fn sleep(&self, connection: Option<&Connection>, tick: Duration) {
         let sleeping = self.sleepers.all();
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&self.kick, PollFlags::IN)];
@@ -427,11 +427,11 @@ impl Session {
                     // Not under the lock: a woken task may send a request at once.
                     match (awaiting, complete) {
                         (Some(awaiting), Ok(())) => {
-                            let outcome = reply.map(|reply| (reply, packet.descriptors));
+                            let outcome = reply.map(|reply| (reply, packet.fds));
                             awaiting.answer(outcome.map_err(SessionError::from), self.epoch());
                         }
                         (awaiting, complete) => {
-                            self.unawaited(connection, reply, packet.descriptors);
+                            self.unawaited(connection, reply, packet.fds);
                             if let (Some(awaiting), Err(error)) = (awaiting, complete) {
                                 awaiting.answer(Err(error.into()), self.epoch());
                             }
@@ -446,12 +446,12 @@ impl Session {
 
     /// Handles an answer for which no caller waits. This thread requested the list of subscribers itself. A granted slot is given back: without an
     /// owner it would hold messages for ever, and with keep-all block its publishers.
-    fn unawaited(&self, connection: &Connection, answer: Result<Reply, Refusal>, descriptors: Vec<OwnedFd>) {
+    fn unawaited(&self, connection: &Connection, answer: Result<Reply, Refusal>, fds: Vec<OwnedFd>) {
         let (topic, slot) = match answer {
             Ok(Reply::Subscribed(of)) => (of.topic, of.slot.into()),
             Ok(Reply::Advertised(of)) => (of.topic, of.slot.into()),
             Ok(Reply::Subscribers { topic, subscribers }) => {
-                return self.tell_publishers(topic, subscribers, descriptors);
+                return self.tell_publishers(topic, subscribers, fds);
             }
             _ => return,
         };
@@ -468,11 +468,11 @@ impl Session {
         }
     }
 
-    fn tell_publishers(&self, topic: TopicId, subscribers: Vec<NoticedSubscriber>, descriptors: Vec<OwnedFd>) {
+    fn tell_publishers(&self, topic: TopicId, subscribers: Vec<NoticedSubscriber>, fds: Vec<OwnedFd>) {
         let publishers = self.publishers();
         let of_topic: Vec<&PublisherInner> =
             publishers.iter().filter(|publisher| publisher.attachment.topic == topic).map(Arc::as_ref).collect();
-        self.told(topic, subscribers, descriptors.into_iter(), &of_topic);
+        self.told(topic, subscribers, fds.into_iter(), &of_topic);
     }
 
     /// Adds the announced subscribers to the topic's publishers. Incomplete ones are requested again.
@@ -480,7 +480,7 @@ impl Session {
         &self,
         topic: TopicId,
         subscribers: Vec<NoticedSubscriber>,
-        mut descriptors: impl Iterator<Item = OwnedFd>,
+        mut fds: impl Iterator<Item = OwnedFd>,
         publishers: &[&PublisherInner],
     ) {
         if publishers.is_empty() {
@@ -489,7 +489,7 @@ impl Session {
         for noticed in subscribers {
             let key = (topic, noticed.slot.index);
             let mapped = lock(&self.mapped).get(&key).and_then(Weak::upgrade);
-            match Noticed::new(topic, noticed, mapped, &mut descriptors) {
+            match Noticed::new(topic, noticed, mapped, &mut fds) {
                 Ok(known) => {
                     lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
                     publishers.iter().for_each(|publisher| known.tell(publisher));

@@ -183,23 +183,23 @@ pub(crate) struct SubscriberInner {
 #[derive(Debug, Default)]
 pub(crate) struct Maintained {
     pub(crate) pools: Mutex<HashMap<PublisherSlot, Arc<dyn PoolMemory>>>,
-    /// The event descriptor, made when it is first needed. A hand-back brings it to the next manager.
+    /// The eventfd, made when it is first needed. A hand-back brings it to the next manager.
     pub(crate) event: OnceLock<Arc<EventFd>>,
-    /// Whether a manager has answered that it knows the event descriptor.
+    /// Whether a manager has answered that it knows the eventfd.
     pub(crate) is_event_registered: AtomicBool,
     /// Whether a take skipped messages whose bytes a device still has to write. The device wakes no waiter when it has written them.
     pub(crate) awaits_bytes: AtomicBool,
 }
 
 impl Maintained {
-    /// Makes the descriptor readable while there is no manager: publishers that do not know it can learn of it only from a manager.
+    /// Makes the eventfd readable while there is no manager: publishers that do not know it can learn of it only from a manager.
     pub(crate) fn signal_while_there_is_no_manager(&self) {
         if let Some(event) = self.event.get() {
             let _ = event.signal();
         }
     }
 
-    /// Makes the descriptor readable, so that its waiters take again. Returns true if this should be called again soon.
+    /// Makes the eventfd readable, so that its waiters take again. Returns true if this should be called again soon.
     pub(crate) fn signal_while_bytes_are_awaited(&self) -> bool {
         let Some(event) = self.event.get().filter(|_| self.awaits_bytes.load(Ordering::Acquire)) else { return false };
         let _ = event.signal();
@@ -403,7 +403,7 @@ impl<T: Meta> Subscriber<T> {
             self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
             let mut taken = self.poll_take()?;
             if let (Some(None), Some(event)) = (&taken, self.inner.maintained.event.get()) {
-                // The next message waits for the manager's answer. Messages that come after it may take its place, so the descriptor is reset, to be
+                // The next message waits for the manager's answer. Messages that come after it may take its place, so the eventfd is reset, to be
                 // watched for them; the answer signals it again (`Ring`).
                 event.drain().map_err(|source| self.wait_error(source))?;
                 taken = self.poll_take()?;
@@ -445,11 +445,11 @@ impl<T: Meta> Subscriber<T> {
         count.ready
     }
 
-    /// A file descriptor that is readable while a message may be ready, for epoll, select and wait sets. Do not read it. Call `take` until it
-    /// returns `None`, which resets it.
+    /// An eventfd that is readable while a message may be ready, for epoll, select and wait sets. Do not read it. Call `take` until it returns
+    /// `None`, which resets it.
     ///
     /// The first call requests it from the manager. From then on, each publication costs its publisher one system call for this subscriber.
-    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, TakeError> {
         self.check_attached()?;
         match self.inner.event(Call::Blocking).map_err(|source| self.event_error(source))? {
             Some(event) => Ok(event.as_fd()),
@@ -479,10 +479,10 @@ impl<T: Meta> Subscriber<T> {
         self.check_attached()?;
         let held = self.inner.next_held(pending)?;
         let Some(event) = self.inner.maintained.event.get().filter(|_| held.is_none()) else { return Ok(held) };
-        // Nothing left: reset the descriptor, then look once more for a message that arrived before the reset.
+        // Nothing left: reset the eventfd, then look once more for a message that arrived before the reset.
         event.drain().map_err(|source| self.wait_error(source))?;
         let looked = self.inner.next_held(pending);
-        // More messages may have arrived before the reset, and other threads may sleep on the descriptor. It is readable until a take finds nothing.
+        // More messages may have arrived before the reset, and other threads may sleep on the eventfd. It is readable until a take finds nothing.
         if !matches!(looked, Ok(None))
             && let Err(error) = event.signal()
         {

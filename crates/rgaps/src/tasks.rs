@@ -1,12 +1,12 @@
 //! Tasks that wait for a subscriber's messages (`Subscriber::next`). The node's thread wakes them when a message may be ready.
 //!
 //! ```text
-//!  node's thread ──descriptor readable──▶ Tasks ──wakes all and clears the list──▶ each takes, or waits again
+//!  node's thread ──eventfd readable──▶ Tasks ──wakes all and clears the list──▶ each takes, or waits again
 //! ```
 //!
 //! Invariants  T1 a task enlists before it looks for a message, so it misses no message between its look and its sleep. T2 all listed tasks are
 //!             woken at once, so a task that is woken and dropped loses no wake-up of another. T3 when the last task is gone, the node's thread
-//!             stops watching the descriptor. T4 a take that resets the descriptor and then gets a message makes it readable again
+//!             stops watching the eventfd. T4 a take that resets the eventfd and then gets a message makes it readable again
 //!             (`Subscriber::next_held`): other tasks take the rest.
 
 use std::collections::HashMap;
@@ -51,12 +51,12 @@ pub(crate) fn wake(waker: Waker) {
     }
 }
 
-/// For each descriptor, the waker to wake when the descriptor is readable: the last one that was set.
+/// For each eventfd, the waker to wake when the eventfd is readable: the last one that was set.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers(Mutex<Vec<(Arc<EventFd>, Waker)>>);
 
 impl Sleepers {
-    /// Sets or removes the waker of a descriptor. Returns whether that changed anything; setting a waker always does.
+    /// Sets or removes the waker of an eventfd. Returns whether that changed anything; setting a waker always does.
     pub(crate) fn set(&self, event: &Arc<EventFd>, waker: Option<Waker>) -> bool {
         let mut sleepers = self.lock();
         let before = sleepers.len();
@@ -98,7 +98,7 @@ impl<'a> Enlistment<'a> {
         drop(former);
     }
 
-    /// Makes the node's thread wake all listed tasks when the descriptor is readable, if there is one.
+    /// Makes the node's thread wake all listed tasks when the eventfd is readable, if there is one.
     pub(crate) fn watch(&self) {
         // Under the lock, so that a task that leaves does not undo this.
         let waiting = self.tasks.lock();

@@ -62,7 +62,7 @@ fn a_stopped_client_blocks_no_other_client_and_keeps_its_slot() {
         assert!(made < SUBSCRIBERS_MAX, "{made} notices went to a client that reads none\n{}", log());
         for _ in 0..16 {
             let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
-            subscriber.descriptor().unwrap();
+            subscriber.event_fd().unwrap();
             made += 1;
         }
     }
@@ -70,13 +70,13 @@ fn a_stopped_client_blocks_no_other_client_and_keeps_its_slot() {
     // Other clients of the topic continue.
     let own = node.publisher::<Bytes>(TOPIC).unwrap();
     let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
-    let event = subscriber.descriptor().unwrap().try_clone_to_owned().unwrap();
+    let event = subscriber.event_fd().unwrap().try_clone_to_owned().unwrap();
     publish(&own, 2);
     assert!(rgaps_os::poll::readable(&event, LONG).unwrap());
     assert_eq!(subscriber.take().unwrap().expect("it was published").bytes()[0], 2);
     drop(own);
 
-    // After it reconnects, it learns of a subscriber whose notice it missed, and signals that subscriber's descriptor.
+    // After it reconnects, it learns of a subscriber whose notice it missed, and signals that subscriber's eventfd.
     child.go_on().unwrap();
     let deadline = Instant::now() + LONG;
     let came = std::iter::from_fn(|| (Instant::now() < deadline).then_some(())).any(|()| {
@@ -87,12 +87,12 @@ fn a_stopped_client_blocks_no_other_client_and_keeps_its_slot() {
 }
 
 #[test]
-fn a_stopped_publisher_does_not_use_up_the_descriptors_of_others() {
+fn a_stopped_publisher_does_not_use_up_the_file_descriptors_of_others() {
     if !is_again() {
         if !rustix::process::geteuid().is_root() {
             return skipped("not root: it becomes another user, whom the kernel does not spare");
         }
-        // The kernel limits descriptors in flight per user, except for root.
+        // The kernel limits file descriptors in flight per user, except for root.
         let name = std::thread::current().name().unwrap().to_owned();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", &name, "--nocapture"]).env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1");

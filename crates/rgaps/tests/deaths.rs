@@ -80,7 +80,7 @@ fn role_of_a_victim() {
                 fork_a_child_that(|| {
                     assert!(matches!(subscriber.take(), Err(TakeError::Forked { .. })));
                     assert!(matches!(subscriber.wait(LONG), Err(TakeError::Forked { .. })));
-                    assert!(matches!(subscriber.descriptor(), Err(TakeError::Forked { .. })));
+                    assert!(matches!(subscriber.event_fd(), Err(TakeError::Forked { .. })));
                     assert_eq!(subscriber.statistics().taken, 0);
                     assert!(matches!(node.subscriber::<Bytes>("other"), Err(NodeError::Forked)));
                     assert!(matches!(node.observe(TOPIC), Err(NodeError::Forked)));
@@ -412,10 +412,10 @@ fn survive(rounds: u32) {
         }
         until("the dead have left the topic", || survivors.are_alone());
         // A connection is closed a moment after its client has left the topic. A new manager first allocates what it needs.
-        let (descriptors, maps) = *start.get_or_insert_with(|| holdings(manager));
+        let (fds, maps) = *start.get_or_insert_with(|| holdings(manager));
         until("the manager holds no more than at its start", || {
             let now = holdings(manager);
-            now.0 <= descriptors && now.1 <= maps
+            now.0 <= fds && now.1 <= maps
         });
     }
     survivors.witness.has_missed_nothing();

@@ -1,4 +1,4 @@
-//! Publishers, subscribers and programs that are gone leave no pools, slots or descriptors behind.
+//! Publishers, subscribers and programs that are gone leave no pools, slots or file descriptors behind.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -122,7 +122,7 @@ fn role_of_the_program_with_many_nodes() {
 }
 
 #[test]
-fn clients_that_die_with_their_manager_leave_no_descriptor_in_the_next() {
+fn clients_that_die_with_their_manager_leave_no_file_descriptor_in_the_next() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("dead").unwrap();
     let mut manager = rgapsd(&dir);
@@ -142,15 +142,15 @@ fn clients_that_die_with_their_manager_leave_no_descriptor_in_the_next() {
 }
 
 #[test]
-#[ignore = "the program whose descriptors another shares, started by the test below"]
-fn role_of_the_program_whose_descriptors_another_shares() {
+#[ignore = "the program whose file descriptors another shares, started by the test below"]
+fn role_of_the_program_whose_file_descriptors_another_shares() {
     if std::env::var("RGAPS_TEST_GONE").is_err() {
         return;
     }
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let node = Node::builder().no_autostart().build().unwrap();
     let _subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
-    // SAFETY: as fork(2), but that the table of descriptors is shared (clone(2), CLONE_FILES); the child makes system calls only.
+    // SAFETY: as fork(2), but that the table of file descriptors is shared (clone(2), CLONE_FILES); the child makes system calls only.
     let other = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES | libc::SIGCHLD, 0, 0, 0, 0) };
     if other == 0 {
         loop {
@@ -163,14 +163,14 @@ fn role_of_the_program_whose_descriptors_another_shares() {
 }
 
 #[test]
-fn a_dead_client_keeps_no_slot_though_another_process_shares_its_descriptors() {
+fn a_dead_client_keeps_no_slot_though_another_process_shares_its_file_descriptors() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     for is_followed in [false, true] {
         let dir = RuntimeDir::new("shared").unwrap();
         let mut manager = rgapsd(&dir);
         let node = node(&dir);
         let _publisher = node.publisher::<Bytes>(TOPIC).unwrap();
-        let mut child = program(&dir, "role_of_the_program_whose_descriptors_another_shares");
+        let mut child = program(&dir, "role_of_the_program_whose_file_descriptors_another_shares");
         let other = child.output_after("ready ").expect("it starts").parse().unwrap();
         let mut next = None;
         if is_followed {
@@ -193,8 +193,8 @@ fn a_dead_client_keeps_no_slot_though_another_process_shares_its_descriptors() {
 }
 
 #[test]
-fn a_publisher_keeps_no_descriptor_of_subscribers_that_have_gone() {
-    // In its own process, so that no other test's descriptors count.
+fn a_publisher_keeps_no_file_descriptor_of_subscribers_that_have_gone() {
+    // In its own process, so that no other test's file descriptors count.
     if !rgaps_testing::again_with(&[], |_| Ok(())) {
         return;
     }
@@ -210,7 +210,7 @@ fn a_publisher_keeps_no_descriptor_of_subscribers_that_have_gone() {
     };
     let before = held();
     let subscribers: Vec<_> = (0..200).map(|_| subscribing.subscriber::<Bytes>(TOPIC).unwrap()).collect();
-    assert!(subscribers.iter().all(|subscriber| subscriber.descriptor().is_ok()));
+    assert!(subscribers.iter().all(|subscriber| subscriber.event_fd().is_ok()));
     drop(subscribers);
     let are_gone = soon(|| {
         publisher.push(&Bytes::new(1), &[1]).unwrap();
@@ -219,7 +219,7 @@ fn a_publisher_keeps_no_descriptor_of_subscribers_that_have_gone() {
     });
     assert!(
         are_gone,
-        "{:?} descriptors, and mappings of words, after 200 subscribers have gone; {before:?} before",
+        "{:?} file descriptors, and mappings of words, after 200 subscribers have gone; {before:?} before",
         held()
     );
 }

@@ -74,7 +74,7 @@ fn role_of_a_client() {
         "everything" => {
             let (waits, asleep) = (node.subscriber::<Bytes>(TOPIC).unwrap(), node.subscriber::<Bytes>(TOPIC).unwrap());
             let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
-            asleep.descriptor().unwrap();
+            asleep.event_fd().unwrap();
             std::thread::spawn(move || println!("wait: {}", waits.wait(LONG).unwrap_err()));
             std::thread::spawn(move || println!("next: {}", block_on(asleep.next()).unwrap_err()));
             println!("ready");
@@ -232,7 +232,7 @@ fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
 }
 
 #[test]
-fn a_third_manager_needs_no_more_descriptors_for_a_client_than_the_second() {
+fn a_third_manager_needs_no_more_file_descriptors_for_a_client_than_the_second() {
     const MANY: usize = 50;
     if !is_isolated() {
         return;
@@ -262,7 +262,7 @@ fn a_third_manager_needs_no_more_descriptors_for_a_client_than_the_second() {
     let third = manager_of(&dir, second);
     until_all_are_back(&subscribers);
     let of_third = open(third);
-    assert!(of_third < of_second + MANY / 4, "{of_third} descriptors, not {of_second}");
+    assert!(of_third < of_second + MANY / 4, "{of_third} file descriptors, not {of_second}");
 }
 
 #[test]

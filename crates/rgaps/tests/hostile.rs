@@ -86,8 +86,8 @@ impl Hostile {
         Some(reply.unwrap_or(Reply::Done))
     }
 
-    fn ask(&self, body: Body, descriptors: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
-        self.0.send(&Request { id: 1, body }, descriptors).unwrap();
+    fn ask(&self, body: Body, fds: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
+        self.0.send(&Request { id: 1, body }, fds).unwrap();
         self.hear()
     }
 
@@ -95,7 +95,7 @@ impl Hostile {
         loop {
             let packet = self.0.receive::<ToClient>(LONG).unwrap().expect("an answer");
             if let ToClient::Reply { reply, .. } = packet.message {
-                return (reply, packet.descriptors);
+                return (reply, packet.fds);
             }
         }
     }
@@ -203,11 +203,11 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
             [publisher, Handed::Subscriber { slot, qos: SubscriberQos::default(), place: 0 }]
         });
         for of in handed {
-            let (slot, descriptors) = (of.slot(), vec![segment[0].as_fd(), slabs[0].as_fd()]);
-            let slots = vec![HandedSlot { descriptors: descriptors.len() as u32 - 1, of }];
+            let (slot, fds) = (of.slot(), vec![segment[0].as_fd(), slabs[0].as_fd()]);
+            let slots = vec![HandedSlot { fds: fds.len() as u32 - 1, of }];
             let topics =
                 vec![HandedTopic { key: key.clone(), topic: TopicId(topic.0), type_name: type_name.clone(), slots }];
-            let (answer, _) = hostile.ask(Body::HandBack { topics }, &descriptors);
+            let (answer, _) = hostile.ask(Body::HandBack { topics }, &fds);
             // The manager's slots are refused, and so are the nodes' slots: their locks differ, although they are in this process.
             let Ok(Reply::HandedBack { refused }) = &answer else { panic!("{answer:?}") };
             assert_eq!(refused.len(), 1, "{slot}");
@@ -235,10 +235,10 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
     let qos = PublisherQos { pool_bytes: Some(BYTES), ..PublisherQos::default() };
     let made = || {
         let type_name = "rgaps/Bytes".to_owned();
-        let (made, descriptors) = before.ask(Body::Advertise { key: key.clone(), type_name, qos }, &[]);
+        let (made, fds) = before.ask(Body::Advertise { key: key.clone(), type_name, qos }, &[]);
         let Ok(Reply::Advertised(made)) = made else { panic!("{made:?}") };
         assert!(matches!(before.ask(Body::PoolMapped { topic: made.topic, slot: made.slot }, &[]).0, Ok(Reply::Done)));
-        (made, descriptors)
+        (made, fds)
     };
     let (one, two) = (made(), made());
     first.kill().unwrap();
@@ -257,7 +257,7 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
         let (kind, device) = (&made.pool["kind"], &made.pool["device"]);
         let pool_of = serde_json::json!({ "kind": kind, "device": device, "bytes": bytes, "slabs": slabs });
         let of = Handed::Publisher { slot: made.slot, qos, pool: pool_of };
-        let slots = vec![HandedSlot { descriptors: 1, of }];
+        let slots = vec![HandedSlot { fds: 1, of }];
         let (topic, type_name) = (made.topic, "rgaps/Bytes".to_owned());
         let topics = vec![HandedTopic { key: key.clone(), topic, type_name, slots }];
         let (answer, _) = client.ask(Body::HandBack { topics }, &[own[0].as_fd(), pool.as_fd()]);
@@ -295,7 +295,7 @@ fn a_client_may_detach_from_a_slot_that_it_has_handed_back_as_kept() {
     let client = Hostile(Hostile::stranger(&dir), None);
     assert_eq!(lock_of(client.hello(vec![lock])).0, lock);
     let (topic, slot) = (made.topic, EndpointSlot::from(made.slot));
-    let slots = vec![HandedSlot { descriptors: 0, of: Handed::Kept { slot } }];
+    let slots = vec![HandedSlot { fds: 0, of: Handed::Kept { slot } }];
     let topics = vec![HandedTopic { key, topic, type_name, slots }];
     let (answer, _) = client.ask(Body::HandBack { topics }, &[own[0].as_fd()]);
     assert!(matches!(&answer, Ok(Reply::HandedBack { refused }) if refused.is_empty()), "{answer:?}");
@@ -335,10 +335,10 @@ fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
     let subscriber = Hostile::new(&dir);
     let key = TopicKey::new(0, TOPIC).unwrap();
     let body = Body::Subscribe { key: key.clone(), type_name: "rgaps/Bytes".to_owned(), qos: SubscriberQos::default() };
-    let (subscribed, mut descriptors) = subscriber.ask(body, &[]);
+    let (subscribed, mut fds) = subscriber.ask(body, &[]);
     let Ok(Reply::Subscribed(_)) = subscribed else { panic!("{subscribed:?}") };
-    let (own, segment) = (descriptors.pop().unwrap(), descriptors.pop().unwrap());
-    assert!(descriptors.is_empty());
+    let (own, segment) = (fds.pop().unwrap(), fds.pop().unwrap());
+    assert!(fds.is_empty());
     let bytes = |fd: &OwnedFd| rgaps_os::memfd::bytes(fd).unwrap();
     let map = |fd: &OwnedFd, access| Mapping::map(fd, bytes(fd), access);
     for (fd, is_its_own) in [(&segment, false), (&own, true)] {
@@ -475,7 +475,7 @@ fn a_pipe_that_is_named_like_a_removed_lock_file_stops_no_manager() {
 #[test]
 fn a_client_of_many_connections_keeps_nobody_out() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
-    rgaps_os::descriptors::raise_limit().unwrap();
+    rgaps_os::fds::raise_limit().unwrap();
     for is_one_lock in [true, false] {
         let dir = RuntimeDir::new("connections").unwrap();
         let mut command = Command::new("sh");
@@ -497,7 +497,7 @@ fn a_client_of_many_connections_keeps_nobody_out() {
             }
             connections.push(client);
         }
-        let other = refusals.iter().find(|refusal| !refusal.contains("spare_descriptors_percent"));
+        let other = refusals.iter().find(|refusal| !refusal.contains("spare_fds_percent"));
         assert_eq!(other, None, "another refusal");
         assert_eq!(refusals.is_empty(), is_one_lock, "a client of one lock has one connection");
         // Another process's client.

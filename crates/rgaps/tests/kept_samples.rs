@@ -1,4 +1,4 @@
-//! A held sample keeps its bytes when the manager or client lacks descriptors during the hand-back, or when files of theirs were removed.
+//! A held sample keeps its bytes when the manager or client lacks file descriptors during the hand-back, or when files of theirs were removed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -38,7 +38,7 @@ struct Client {
 }
 
 impl Client {
-    /// `spare`: how many more descriptors it may open while it holds its samples.
+    /// `spare`: how many more file descriptors it may open while it holds its samples.
     fn start(dir: &RuntimeDir, spare: Option<usize>) -> Self {
         Self::of(dir, "role_of_a_client", spare)
     }
@@ -189,7 +189,7 @@ impl Held {
         next
     }
 
-    /// The manager has looked at what no descriptor tells: what it could not write it has written now.
+    /// The manager has looked at what no file descriptor tells: what it could not write it has written now.
     fn ticks(&self) {
         let note = self.files("topic-").remove(0);
         let new = note.with_extension("new");
@@ -213,14 +213,14 @@ impl Held {
 
 #[test]
 fn samples_stay_though_their_reader_hands_back_one_slot_at_a_time() {
-    // One for the connection, two for the descriptors of a slot.
+    // One for the connection, two for the file descriptors of a slot.
     let mut held = Held::new("few", Some(3));
     let _next = held.followed();
     held.is_whole();
 }
 
 #[test]
-fn samples_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
+fn samples_stay_though_their_reader_has_no_file_descriptors_when_its_manager_dies() {
     let mut held = Held::new("none", Some(2));
     let _next = held.followed();
     // From now on it may open some.
@@ -293,7 +293,7 @@ fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_renamed_or_replaced(
         });
         let next = if is_followed { Some(held.followed()) } else { None };
         (0..100).for_each(|_| held.push(9));
-        // A manager asks who lives before it answers, and whenever it looks at what no descriptor tells.
+        // A manager asks who lives before it answers, and whenever it looks at what no file descriptor tells.
         held.ticks();
         (0..100).for_each(|_| held.push(9));
         held.client.child.go_on().unwrap();
@@ -345,7 +345,7 @@ fn samples_stay_though_their_reader_lost_its_lock_by_reading_the_lock_file() {
 }
 
 #[test]
-fn samples_stay_though_managers_cannot_read_the_notes_for_lack_of_descriptors() {
+fn samples_stay_though_managers_cannot_read_the_notes_for_lack_of_file_descriptors() {
     let mut held = Held::new("unread", None);
     held.manager.kill().unwrap();
     let socket = held.dir.path().join("rgapsd.sock");
@@ -361,7 +361,7 @@ fn samples_stay_though_managers_cannot_read_the_notes_for_lack_of_descriptors() 
             socket.exists() || few.wait_within(Duration::ZERO).unwrap() != Ended::StillRunning
         });
         few.kill().unwrap();
-        assert_eq!(held.files("topic-").len(), TOPICS, "notes are left by a manager of {limit} descriptors");
+        assert_eq!(held.files("topic-").len(), TOPICS, "notes are left by a manager of {limit} file descriptors");
     }
     let _next = held.followed();
     held.is_whole();
@@ -432,12 +432,12 @@ fn a_manager_without_clients_leaves_when_a_file_of_its_own_is_removed() {
 }
 
 #[test]
-fn a_manager_that_may_have_few_descriptors_takes_back_as_many_slots_as_it_gave() {
+fn a_manager_that_may_have_few_file_descriptors_takes_back_as_many_slots_as_it_gave() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("manager").unwrap();
     let mut manager = rgapsd(&dir, 128);
     let own = node(&dir);
-    // One message carries far more descriptors than it may have.
+    // One message carries far more file descriptors than it may have.
     let subscribers: Vec<Subscriber<Bytes>> =
         (0..60).map(|number| own.subscriber(&format!("t{number}")).unwrap()).collect();
     manager.kill().unwrap();

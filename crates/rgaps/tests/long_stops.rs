@@ -571,10 +571,10 @@ impl Host {
             (notes(&host.dir, "client-"), notes(&host.dir, "topic-")) == (1, 2)
         });
         let Some(manager) = self.manager() else { panic!("the last manager is gone") };
-        let (descriptors, maps) = *self.held_at_start.get_or_insert_with(|| holdings(manager));
+        let (fds, maps) = *self.held_at_start.get_or_insert_with(|| holdings(manager));
         self.until("the manager holds no more than one before", |_| {
             let now = holdings(manager);
-            now.0 <= descriptors && now.1 <= maps
+            now.0 <= fds && now.1 <= maps
         });
     }
 

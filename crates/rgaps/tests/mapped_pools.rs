@@ -97,11 +97,11 @@ fn a_message_that_cannot_be_mapped_without_a_manager_is_kept() {
 }
 
 #[test]
-fn a_message_that_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
+fn a_message_that_cannot_be_mapped_for_lack_of_file_descriptors_is_kept() {
     if !again() {
         return;
     }
-    let topic = Topic::new("descriptors");
+    let topic = Topic::new("fds");
     topic.push_three();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();

@@ -22,7 +22,7 @@ fn again() -> bool {
 }
 
 #[test]
-fn a_manager_started_on_demand_keeps_no_descriptor_of_the_client_that_started_it() {
+fn a_manager_started_on_demand_keeps_no_fd_of_the_client_that_started_it() {
     if !again() {
         return;
     }

@@ -167,28 +167,28 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
     }
     let _watchdog = Watchdog::new(LONG);
     let topic = Topic::new("nothing");
-    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // Once a publication has woken a task, the descriptor exists and the publisher knows the subscriber.
+    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // Once a publication has woken a task, the eventfd exists and the publisher knows the subscriber.
     let first = Task::waiting(&topic.subscriber);
     topic.publish(1);
     assert_eq!(first.finish(), 1);
-    let before = descriptors();
+    let before = fds();
     for _ in 0..1000 {
         let task = Task::waiting(&topic.subscriber);
         let wakes = task.wakes.clone();
         drop(task);
         assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is released");
     }
-    // The publisher may have received the descriptor only now; leaks of a thousand tasks would be more. Descriptors that other tests of this
+    // The publisher may have received the eventfd only now; leaks of a thousand tasks would be more. File descriptors that other tests of this
     // process have open meanwhile are closed again.
-    while descriptors() > before + 1 {
+    while fds() > before + 1 {
         rgaps_testing::pause();
     }
-    let before = descriptors();
+    let before = fds();
     let Topic { publisher, subscriber, node, _dir: dir } = topic;
     drop(subscriber);
-    // The node's thread does not watch the descriptor of a subscriber that is gone.
-    while descriptors() >= before {
+    // The node's thread does not watch the eventfd of a subscriber that is gone.
+    while fds() >= before {
         rgaps_testing::pause();
     }
     drop((publisher, node, dir));
@@ -256,7 +256,7 @@ fn more_messages_than_tasks_are_all_taken_though_tasks_are_cancelled() {
 }
 
 #[test]
-fn concurrent_requests_get_the_one_descriptor_that_publishers_signal() {
+fn concurrent_requests_get_the_one_eventfd_that_publishers_signal() {
     if !again() {
         return;
     }
@@ -278,7 +278,7 @@ fn concurrent_requests_get_the_one_descriptor_that_publishers_signal() {
             }
         });
         topic.publish(1);
-        let rung = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), Duration::from_secs(10)).unwrap();
+        let rung = rgaps_os::poll::readable(subscriber.event_fd().unwrap(), Duration::from_secs(10)).unwrap();
         assert!(rung, "round {round}: publishers ring another one");
         assert!(topic.subscriber.take().unwrap().is_some());
     }

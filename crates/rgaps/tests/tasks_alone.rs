@@ -48,7 +48,7 @@ impl Topic {
         self.publisher.push(&Bytes::new(1), &[byte]).unwrap();
     }
 
-    /// Takes a message in a task, so that the pool is mapped and the descriptor exists.
+    /// Takes a message in a task, so that the pool is mapped and the eventfd exists.
     fn takes_one(&self, byte: u8) {
         let mut task = next(&self.subscriber);
         assert_eq!(poll(&mut task, Waker::noop()), None);
@@ -102,7 +102,7 @@ fn finished(task: &mut Next) -> Result<u8, String> {
 #[test]
 fn tasks_are_woken_by_local_publications_while_there_is_no_manager() {
     let mut topic = Topic::new("away");
-    // The second wake-up comes through the descriptor, which the publisher has by then.
+    // The second wake-up comes through the eventfd, which the publisher has by then.
     for _ in 0..2 {
         let mut task = next(&topic.subscriber);
         let wakes = Arc::<Wakes>::default();
@@ -144,7 +144,7 @@ fn a_task_is_polled_without_waiting_for_a_manager_and_woken_by_its_answer() {
     let topic = Topic::new("answers");
     topic.manager.stop().unwrap();
     topic.push(1);
-    // Neither the pool nor the descriptor is mapped. A poll that waited would return an error.
+    // Neither the pool nor the eventfd is mapped. A poll that waited would return an error.
     let mut task = next(&topic.subscriber);
     assert_eq!(poll(&mut task, Waker::noop()), None);
     let mut other = next(&topic.subscriber);

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// Two such payloads fit into a pool.
 static PAYLOAD: [u8; 20_000] = [1; 20_000];
 
-/// `rgapsd`, with a limit on its descriptors if there is one.
+/// `rgapsd`, with a limit on its file descriptors if there is one.
 fn manager(dir: &RuntimeDir, limit: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit} exec \"$0\"")]).arg(programs::find("rgapsd"));
@@ -99,13 +99,13 @@ fn role_of_a_subscriber() {
     println!("node");
     std::io::stdin().lock().lines().next();
     let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
-    let event = (role != "words").then(|| subscriber.descriptor().unwrap());
+    let event = (role != "words").then(|| subscriber.event_fd().unwrap());
     println!("joined");
     let wanted = if role == "one" { 1 } else { 5 };
     let mut taken = 0;
     while taken < wanted {
         if let Some(event) = event {
-            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the descriptor was not signalled");
+            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the eventfd was not signalled");
         }
         while subscriber.take().unwrap().is_some() {
             taken += 1;
@@ -132,7 +132,7 @@ fn join(child: &mut Child) {
     child.output_after("joined").expect("it joins");
 }
 
-/// Calls `meanwhile` while this process has only `free` descriptors left.
+/// Calls `meanwhile` while this process has only `free` file descriptors left.
 fn while_few_are_free(free: usize, meanwhile: impl FnOnce()) {
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
@@ -143,7 +143,7 @@ fn while_few_are_free(free: usize, meanwhile: impl FnOnce()) {
     setrlimit(Resource::Nofile, before).unwrap();
 }
 
-/// A subscriber joins while the publisher's process has only `free` descriptors left for a moment.
+/// A subscriber joins while the publisher's process has only `free` file descriptors left for a moment.
 fn joins_while_few_are_free(role: &str, free: usize) {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-fds").unwrap();
@@ -205,21 +205,21 @@ fn a_publisher_that_left_while_a_subscriber_was_stopped_signals_it() {
 }
 
 #[test]
-fn a_publisher_without_free_descriptors_learns_of_a_new_subscriber_later() {
+fn a_publisher_without_free_file_descriptors_learns_of_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("words", 0);
     }
 }
 
 #[test]
-fn a_publisher_with_one_free_descriptor_signals_a_new_subscriber_later() {
+fn a_publisher_with_one_free_file_descriptor_signals_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("event", 1);
     }
 }
 
 #[test]
-fn a_manager_short_of_descriptors_announces_all_subscribers_later() {
+fn a_manager_short_of_file_descriptors_announces_all_subscribers_later() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-few").unwrap();
     let _manager = manager(&dir, "ulimit -n 128 &&");

@@ -1,4 +1,4 @@
-//! Waiters at an event descriptor, and tasks, are woken for every message that they can take, whatever happened to descriptors and managers before.
+//! Waiters at an eventfd, and tasks, are woken for every message that they can take, whatever happened to file descriptors and managers before.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -49,10 +49,10 @@ fn take(subscriber: &Subscriber<Bytes>) -> Option<u8> {
     subscriber.take().unwrap().map(|sample| sample.bytes()[0])
 }
 
-/// Takes at the descriptor until this message comes.
+/// Takes at the eventfd until this message comes.
 fn take_at(event: BorrowedFd<'_>, subscriber: &Subscriber<Bytes>, byte: u8) {
     loop {
-        assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the descriptor is not readable for message {byte}");
+        assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the eventfd is not readable for message {byte}");
         while let Some(taken) = take(subscriber) {
             if taken == byte {
                 return;
@@ -120,7 +120,7 @@ impl Task {
 }
 
 #[test]
-fn a_descriptor_made_after_its_publisher_left_is_readable() {
+fn an_eventfd_made_after_its_publisher_left_is_readable() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let dir = RuntimeDir::new("waking-late").unwrap();
     let _manager = rgapsd(&dir);
@@ -131,7 +131,7 @@ fn a_descriptor_made_after_its_publisher_left_is_readable() {
         push(&publisher, byte);
         drop(publisher);
         until("the publisher has left", || publishing.topics().unwrap()[0].publishers == 0);
-        take_at(subscriber.descriptor().unwrap(), &subscriber, byte);
+        take_at(subscriber.event_fd().unwrap(), &subscriber, byte);
     }
 }
 
@@ -143,7 +143,7 @@ fn role_of_another_process() {
     let node = Node::builder().no_autostart().build().unwrap();
     match role.as_str() {
         "publisher" => publish_on_demand(&node),
-        _ => lack_descriptors(&node),
+        _ => lack_fds(&node),
     }
 }
 
@@ -157,16 +157,16 @@ fn publish_on_demand(node: &Node) {
     }
 }
 
-fn lack_descriptors(node: &Node) {
+fn lack_fds(node: &Node) {
     let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
     let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    subscriber.descriptor().map(drop).unwrap_err();
+    subscriber.event_fd().map(drop).unwrap_err();
     drop(taken);
     println!("ready");
     std::io::stdin().lock().lines().next();
-    let event = subscriber.descriptor().unwrap();
+    let event = subscriber.event_fd().unwrap();
     println!("waits");
     take_at(event, &subscriber, 7);
     println!("taken");
@@ -187,7 +187,7 @@ fn go_on(child: &mut Child) {
 }
 
 #[test]
-fn a_descriptor_requested_again_after_a_lack_of_descriptors_is_signalled() {
+fn an_eventfd_requested_again_after_a_lack_of_file_descriptors_is_signalled() {
     let _watchdog = Watchdog::new(Duration::from_secs(90));
     let dir = RuntimeDir::new("waking-lack").unwrap();
     let _manager = rgapsd(&dir);
@@ -203,7 +203,7 @@ fn a_descriptor_requested_again_after_a_lack_of_descriptors_is_signalled() {
 }
 
 #[test]
-fn a_descriptor_that_publishers_could_not_learn_is_signalled_without_a_manager() {
+fn an_eventfd_that_publishers_could_not_learn_is_signalled_without_a_manager() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let dir = RuntimeDir::new("waking-away").unwrap();
     let manager = rgapsd(&dir);
@@ -214,7 +214,7 @@ fn a_descriptor_that_publishers_could_not_learn_is_signalled_without_a_manager()
     go_on(&mut child);
     assert!(subscriber.wait(LONG).unwrap().is_some());
     child.stop().unwrap();
-    let event = subscriber.descriptor().unwrap();
+    let event = subscriber.event_fd().unwrap();
     drop(manager);
     child.go_on().unwrap();
     go_on(&mut child);
@@ -262,7 +262,7 @@ fn a_task_is_woken_for_messages_after_one_whose_pool_the_manager_owes() {
     let subscriber = subscribing.subscriber_with::<Bytes>(TOPIC, qos).unwrap();
     let mut task = Task::new(&subscriber);
     assert_eq!(task.poll(), None);
-    // Its pool is mapped, and both publishers know the descriptor.
+    // Its pool is mapped, and both publishers know the eventfd.
     push(&two, 0);
     assert_eq!(task.finish(), 0);
     has_heard(&publishing);
@@ -279,7 +279,7 @@ fn a_task_is_woken_for_messages_after_one_whose_pool_the_manager_owes() {
 }
 
 #[test]
-fn an_arrival_signals_a_descriptor_that_came_while_the_manager_lacked_descriptors() {
+fn an_arrival_signals_an_eventfd_that_came_while_the_manager_lacked_fds() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let (here, there) = (RuntimeDir::new("waking-here").unwrap(), RuntimeDir::new("waking-there").unwrap());
     let free_port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -295,16 +295,16 @@ fn an_arrival_signals_a_descriptor_that_came_while_the_manager_lacked_descriptor
             subscriber.wait(Duration::from_millis(100)).unwrap().is_some()
         });
         let before = leave_few(receiving.id(), free);
-        let _ = subscriber.descriptor();
+        let _ = subscriber.event_fd();
         prlimit(Pid::from_raw(receiving.id() as i32), Resource::Nofile, before).unwrap();
-        let event = subscriber.descriptor().unwrap();
+        let event = subscriber.event_fd().unwrap();
         while take(&subscriber).is_some() {}
         push(&publisher, 7);
         take_at(event, &subscriber, 7);
     }
 }
 
-/// Leaves a process `free` descriptors, and returns its former limit.
+/// Leaves a process `free` file descriptors, and returns its former limit.
 fn leave_few(pid: u32, free: usize) -> Rlimit {
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let open: BTreeSet<u64> = fds.map(|fd| fd.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();

@@ -26,7 +26,7 @@ pub enum Body {
     Bare,
     /// The segment's futex word, as blocking subscribers use it.
     Futex,
-    /// One event descriptor for each process, as epoll users have.
+    /// One eventfd for each process, as epoll users have.
     Eventfd,
     /// iceoryx2's event service.
     #[cfg(feature = "iceoryx2")]
@@ -143,11 +143,11 @@ impl Crowd {
                 body,
                 service: service.clone(),
             };
-            // An event descriptor has no path, so it is passed as the child's standard input.
+            // An eventfd has no path, so it is passed as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
             let event = (body == Body::Eventfd).then(|| Arc::new(event));
-            slot_table.mark_descriptor(slot, event.is_some());
+            slot_table.mark_event_fd(slot, event.is_some());
             subscribers.add(pages, event);
         }
         page.wait_until_ready(children.count())?;

@@ -161,15 +161,15 @@ pub(super) fn pace() {
     std::thread::sleep(Duration::from_micros(300));
 }
 
-/// The path by which a child process opens a descriptor of this one.
+/// The path by which a child process opens a file descriptor of this one.
 pub(super) fn path(fd: &impl AsFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
 }
 
-/// Opens a descriptor of the bench that started this process.
+/// Opens a file descriptor of the bench that started this process.
 pub(super) fn open(bench: &'static str, path: &str) -> Result<OwnedFd, BenchError> {
     let file = std::fs::File::options().read(true).write(true).open(path);
-    Ok(file.map_err(BenchError::system(bench, "opening a descriptor"))?.into())
+    Ok(file.map_err(BenchError::system(bench, "opening a file descriptor"))?.into())
 }
 
 /// A command that runs this program.

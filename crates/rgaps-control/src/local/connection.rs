@@ -21,8 +21,8 @@ use crate::text;
 
 /// Longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Descriptors beside a message, at most.
-pub const DESCRIPTORS_MAX: usize = 136;
+/// File descriptors beside a message, at most.
+pub const FDS_MAX: usize = 136;
 /// How long a send may take before the peer counts as stuck.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that a manager may have sent and its client not read. The kernel caps this at net.core.wmem_max (208 KiB by default) and adds its own cost
@@ -50,17 +50,15 @@ pub enum LocalError {
     /// The other side has hung up.
     #[error("the other side has closed the connection")]
     Closed,
-    /// A message is too long, or came with too many descriptors.
-    #[error(
-        "a message of more than {MESSAGE_BYTES_MAX} B, or with more than {DESCRIPTORS_MAX} descriptors, is refused"
-    )]
+    /// A message is too long, or came with too many file descriptors.
+    #[error("a message of more than {MESSAGE_BYTES_MAX} B, or with more than {FDS_MAX} file descriptors, is refused")]
     Oversized,
-    /// This process has as many descriptors open as it may.
+    /// This process has as many file descriptors open as it may.
     #[error(
-        "this process may have {limit} descriptors open (RLIMIT_NOFILE), too few to receive those of a message: raise the limit (ulimit -n, \
+        "this process may have {limit} file descriptors open (RLIMIT_NOFILE), too few to receive those of a message: raise the limit (ulimit -n, \
                  LimitNOFILE=), or use fewer topics in a process"
     )]
-    Descriptors {
+    FileDescriptors {
         /// How many it may have.
         limit: u64,
     },
@@ -70,9 +68,9 @@ pub enum LocalError {
     /// The other side does not read.
     #[error("the other side did not read a message within {} s", SEND_TIMEOUT.as_secs())]
     Stuck,
-    /// Descriptors cannot be sent: the sender's user has too many in flight, over all sockets.
+    /// File descriptors cannot be sent: the sender's user has too many in flight, over all sockets.
     #[error(
-        "user {user} has sent more descriptors that are not read yet than the sender may have open ({limit}, RLIMIT_NOFILE), so no more can be \
+        "user {user} has sent more file descriptors that are not read yet than the sender may have open ({limit}, RLIMIT_NOFILE), so no more can be \
                  sent: continue or end stopped programs of that user, or raise the limit (LimitNOFILE=, ulimit -Hn)"
     )]
     TooManyUnread {
@@ -86,21 +84,21 @@ pub enum LocalError {
     Full,
 }
 
-/// A message and the descriptors beside it.
+/// A message and the file descriptors beside it.
 #[derive(Debug)]
 pub struct Packet<M> {
     /// The message.
     pub message: M,
-    /// The descriptors.
-    pub descriptors: Vec<OwnedFd>,
-    /// Whether descriptors are missing because this process cannot have more (`Packet::complete`).
+    /// The file descriptors.
+    pub fds: Vec<OwnedFd>,
+    /// Whether file descriptors are missing because this process cannot have more (`Packet::complete`).
     pub is_short: bool,
 }
 
 impl<M> Packet<M> {
-    /// Returns an error if descriptors are missing because this process cannot have more.
+    /// Returns an error if file descriptors are missing because this process cannot have more.
     pub fn complete(&self) -> Result<(), LocalError> {
-        if self.is_short { Err(LocalError::Descriptors { limit: rgaps_os::descriptors::limit() }) } else { Ok(()) }
+        if self.is_short { Err(LocalError::FileDescriptors { limit: rgaps_os::fds::limit() }) } else { Ok(()) }
     }
 }
 
@@ -119,7 +117,7 @@ pub struct PeerCredentials {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// The other end is a client, which must not keep the manager waiting when descriptors are closed.
+    /// The other end is a client, which must not keep the manager waiting when file descriptors are closed.
     is_of_client: bool,
     /// The other side was found to have ended it: nothing that is sent would be answered, though the kernel may take it (`end_sending`).
     is_over: AtomicBool,
@@ -153,14 +151,14 @@ impl Connection {
         Ok(Self { socket, is_of_client: false, is_over: AtomicBool::new(false) })
     }
 
-    /// Sends a message and the descriptors beside it. Waits for a slow peer, up to a time-out.
-    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
-        self.transmit(message, descriptors, SendFlags::empty())
+    /// Sends a message and the file descriptors beside it. Waits for a slow peer, up to a time-out.
+    pub fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
+        self.transmit(message, fds, SendFlags::empty())
     }
 
     /// Sends without waiting, for a thread that serves many clients. `Full` if the peer does not read.
-    pub fn send_now(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
-        self.transmit(message, descriptors, SendFlags::DONTWAIT)
+    pub fn send_now(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
+        self.transmit(message, fds, SendFlags::DONTWAIT)
     }
 
     /// Whether a message could be sent now without waiting, unless another thread sends one first.
@@ -169,22 +167,17 @@ impl Connection {
         poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::OUT)
     }
 
-    fn transmit(
-        &self,
-        message: &impl Serialize,
-        descriptors: &[BorrowedFd<'_>],
-        wait: SendFlags,
-    ) -> Result<(), LocalError> {
+    fn transmit(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>], wait: SendFlags) -> Result<(), LocalError> {
         if self.is_over.load(Ordering::Acquire) {
             return Err(LocalError::Closed);
         }
         let text = serde_json::to_vec(message).map_err(|error| LocalError::Garbage(error.to_string()))?;
-        if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+        if text.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_MAX {
             return Err(LocalError::Oversized);
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(LocalError::Oversized);
         }
         loop {
@@ -196,7 +189,7 @@ impl Connection {
                 Err(Errno::AGAIN) => return Err(LocalError::Stuck),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(LocalError::Closed),
                 Err(Errno::TOOMANYREFS) => {
-                    let (user, limit) = (rustix::process::geteuid().as_raw(), rgaps_os::descriptors::limit());
+                    let (user, limit) = (rustix::process::geteuid().as_raw(), rgaps_os::fds::limit());
                     return Err(LocalError::TooManyUnread { user, limit });
                 }
                 Err(error) => return Err(LocalError::Io(error.into())),
@@ -210,7 +203,7 @@ impl Connection {
             return Ok(None);
         }
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let mut receive =
@@ -226,15 +219,15 @@ impl Connection {
             Err(Errno::CONNRESET) => return Err(LocalError::Closed),
             Err(error) => return Err(LocalError::Io(error.into())),
         };
-        let mut descriptors = Sent { descriptors: Vec::new(), is_of_client: self.is_of_client };
+        let mut sent = Sent { fds: Vec::new(), is_of_client: self.is_of_client };
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.descriptors.extend(rights);
+                sent.fds.extend(rights);
             }
         }
-        // The kernel drops descriptors that do not fit `space`, and those beyond this process's limit.
+        // The kernel drops file descriptors that do not fit `space`, and those beyond this process's limit.
         let is_short = received.flags.contains(ReturnFlags::CTRUNC);
-        if received.flags.contains(ReturnFlags::TRUNC) || is_short && descriptors.descriptors.len() >= DESCRIPTORS_MAX {
+        if received.flags.contains(ReturnFlags::TRUNC) || is_short && sent.fds.len() >= FDS_MAX {
             return Err(LocalError::Oversized);
         }
         if received.bytes == 0 {
@@ -243,7 +236,7 @@ impl Connection {
         }
         let message =
             text::from_json(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
-        Ok(Some(Packet { message, descriptors: descriptors.take(), is_short }))
+        Ok(Some(Packet { message, fds: sent.take(), is_short }))
     }
 
     /// Whether no process has the other end any more: neither the one that made it nor one forked from it.
@@ -264,7 +257,7 @@ impl Connection {
         Ok(PeerCredentials { pid: peer.pid.unwrap_or(0), uid: peer.uid, gid: peer.gid })
     }
 
-    /// Ends the connection without waiting. Another thread closes the descriptors that the other side has sent and this process has not read.
+    /// Ends the connection without waiting. Another thread closes the file descriptors that the other side has sent and this process has not read.
     pub fn close_elsewhere(self) {
         self.shut_down();
         rgaps_os::closing::elsewhere([self.socket]);
@@ -281,22 +274,22 @@ impl Connection {
     }
 }
 
-/// Descriptors of a message, until `take`. If the message is refused, those of a client are closed by another thread.
+/// File descriptors of a message, until `take`. If the message is refused, those of a client are closed by another thread.
 struct Sent {
-    descriptors: Vec<OwnedFd>,
+    fds: Vec<OwnedFd>,
     is_of_client: bool,
 }
 
 impl Sent {
     fn take(mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.descriptors)
+        std::mem::take(&mut self.fds)
     }
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
         if self.is_of_client {
-            rgaps_os::closing::elsewhere(std::mem::take(&mut self.descriptors));
+            rgaps_os::closing::elsewhere(std::mem::take(&mut self.fds));
         }
     }
 }
@@ -406,18 +399,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     #[test]
-    fn messages_and_descriptors_arrive_together() {
+    fn messages_and_file_descriptors_arrive_together() {
         let (one, two) = Connection::pair().unwrap();
         let memory = rgaps_os::memfd::create("test", 4096).unwrap();
         let request = Request { id: 7, body: Body::Topics { after: None } };
         one.send(&request, &[memory.as_fd(), memory.as_fd()]).unwrap();
         let packet: Packet<Request> = two.receive(LONG).unwrap().unwrap();
         assert_eq!(packet.message.id, 7);
-        assert_eq!(packet.descriptors.len(), 2);
-        assert_eq!(
-            rgaps_os::memfd::identity(&packet.descriptors[1]).unwrap(),
-            rgaps_os::memfd::identity(&memory).unwrap()
-        );
+        assert_eq!(packet.fds.len(), 2);
+        assert_eq!(rgaps_os::memfd::identity(&packet.fds[1]).unwrap(), rgaps_os::memfd::identity(&memory).unwrap());
         assert_eq!(two.peer().unwrap().pid, std::process::id());
     }
 

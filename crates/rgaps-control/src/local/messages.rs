@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Version of all messages in this file; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;
@@ -15,7 +15,7 @@ pub const HANDED_SLOTS_MAX: usize = 96;
 /// Locks that a client holds, at most: the lock of its last welcome, and those under which earlier managers may have noted it.
 pub const HELD_LOCKS_MAX: usize = 16;
 
-/// Subscribers in one `Subscribers`, at most: each has up to two descriptors, and a message may carry `DESCRIPTORS_MAX`.
+/// Subscribers in one `Subscribers`, at most: each has up to two file descriptors, and a message may carry `FDS_MAX`.
 pub const SUBSCRIBERS_A_REPLY_MAX: usize = 64;
 
 /// A client's request.
@@ -27,7 +27,7 @@ pub struct Request {
     pub body: Body,
 }
 
-/// Requests, with the descriptors that travel beside them.
+/// Requests, with the file descriptors that travel beside them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
@@ -98,9 +98,9 @@ pub enum Body {
         /// Bytes.
         bytes: u64,
     },
-    /// Registers a subscriber's event descriptor, a non-blocking eventfd that comes beside the request. A subscriber has one for its whole life;
-    /// later ones are ignored.
-    EventDescriptor {
+    /// Registers a subscriber's eventfd, a non-blocking one, which comes beside the request. A subscriber has one for its whole life; later ones are
+    /// ignored.
+    EventFd {
         /// The topic.
         topic: TopicId,
         /// The subscriber's slot.
@@ -131,7 +131,7 @@ pub enum Body {
         after: Option<TopicKey>,
     },
     /// After the manager's restart: slots of one client, `HANDED_SLOTS_MAX` at most. Beside it: for each topic its segment, then for each of its
-    /// slots the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor if it has one.
+    /// slots the slabs of the publisher's own pool, or the file with a subscriber's own words and its eventfd if it has one.
     HandBack {
         /// By topic.
         topics: Vec<HandedTopic>,
@@ -156,8 +156,8 @@ pub struct HandedTopic {
 /// A slot that is handed back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandedSlot {
-    /// How many descriptors belong to it.
-    pub descriptors: u32,
+    /// How many file descriptors belong to it.
+    pub fds: u32,
     /// The slot, and what the manager must know of its occupant.
     pub of: Handed,
 }
@@ -239,7 +239,7 @@ pub enum ToClient {
     Notice(Notice),
 }
 
-/// Answers, with the descriptors that travel beside them.
+/// Answers, with the file descriptors that travel beside them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
@@ -251,10 +251,9 @@ pub enum Reply {
     Subscribed(Subscribed),
     /// To `Pool`: its description. Beside it: its slabs.
     Pool(serde_json::Value),
-    /// To `Commit`: the slabs, as the device crate describes them. Beside it: a descriptor of each.
+    /// To `Commit`: the slabs, as the device crate describes them. Beside it: a file descriptor of each.
     Slabs(serde_json::Value),
-    /// To `Subscribers`: those of them that still exist. Beside it: for each the file with its own words for reading, then its event descriptor if
-    /// it has one.
+    /// To `Subscribers`: those of them that still exist. Beside it: for each the file with its own words for reading, then its eventfd if it has one.
     Subscribers {
         /// The topic.
         topic: TopicId,
@@ -315,8 +314,8 @@ pub struct Advertised {
     pub publisher: u64,
     /// Its pool, as the device crate describes it.
     pub pool: serde_json::Value,
-    /// How many descriptors belong to the pool.
-    pub pool_descriptors: u32,
+    /// How many file descriptors belong to the pool.
+    pub pool_fds: u32,
 }
 
 /// To `Subscribe`.
@@ -403,7 +402,7 @@ pub struct NoticedSubscriber {
     pub slot: SubscriberSlot,
     /// Where the subscriber's own words are in their file.
     pub place: u32,
-    /// Whether its event descriptor is beside the message.
+    /// Whether its eventfd is beside the message.
     pub has_event: bool,
 }
 
@@ -411,9 +410,8 @@ pub struct NoticedSubscriber {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: a subscriber has joined, or has an event descriptor now. The segment says which; the publisher requests the rest
-    /// (`Body::Subscribers`). A notice carries no descriptors: a stopped client does not read it, and the kernel bounds the descriptors in flight per
-    /// user.
+    /// To publishers: a subscriber has joined, or has an eventfd now. The segment says which; the publisher requests the rest (`Body::Subscribers`).
+    /// A notice carries no file descriptors: a stopped client does not read it, and the kernel bounds the file descriptors in flight per user.
     Subscribers {
         /// The topic.
         topic: TopicId,

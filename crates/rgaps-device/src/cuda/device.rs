@@ -28,7 +28,7 @@ pub struct Properties {
     pub memory_bytes: u64,
     /// Whether its memory is the host's (Jetson).
     pub is_integrated: bool,
-    /// Whether memory can be mapped and shared piece by piece (VMM with POSIX descriptors).
+    /// Whether memory can be mapped and shared piece by piece (VMM with POSIX file descriptors).
     pub has_slabs: bool,
     /// Whether it can access registered host memory (cuMemHostRegister); if it is integrated, also read-only mappings.
     pub has_registration: bool,

@@ -24,8 +24,8 @@ const REGISTER_FLAGS: c_uint = 1 | 2;
 /// CU_MEMHOSTREGISTER_READ_ONLY: for pages mapped read-only.
 const REGISTER_READ_ONLY: c_uint = 8;
 
-/// Descriptors that the driver may need to import memory.
-const SPARE_DESCRIPTORS: usize = 8;
+/// File descriptors that the driver may need to import memory.
+const SPARE_FDS: usize = 8;
 
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
@@ -66,13 +66,13 @@ pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
     Ok((bytes as u64).max(1))
 }
 
-/// Physical device memory. The driver frees it once no process has a mapping, a handle or a descriptor of it.
+/// Physical device memory. The driver frees it once no process has a mapping, a handle or a file descriptor of it.
 #[derive(Debug)]
 pub(crate) struct Slab {
     device: Arc<Device>,
     handle: u64,
     bytes: u64,
-    /// The descriptor from which it was imported: `export` clones it, since the driver need not support exporting imported memory.
+    /// The file descriptor from which it was imported: `export` clones it, since the driver need not support exporting imported memory.
     came_as: Option<OwnedFd>,
 }
 
@@ -87,31 +87,31 @@ impl Slab {
         Ok(Self { device: device.clone(), handle, bytes, came_as: None })
     }
 
-    /// Imports memory that another process allocated; an error if the descriptor is anything else. `map` checks its length. With `to_hand_on`,
+    /// Imports memory that another process allocated; an error if the file descriptor is anything else. `map` checks its length. With `to_hand_on`,
     /// it can be exported again.
     pub(crate) fn import(device: &Arc<Device>, fd: OwnedFd, bytes: u64, to_hand_on: bool) -> Result<Self, DeviceError> {
         let _entered = device.enter()?;
         let mut handle = 0;
-        // The driver takes a POSIX descriptor by value, cast to a pointer.
+        // The driver takes a POSIX file descriptor by value, cast to a pointer.
         let number = fd.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: the descriptor is open; stores one handle, which is released in `drop`.
+        // SAFETY: the file descriptor is open; stores one handle, which is released in `drop`.
         let imported = unsafe { device.driver().import(&raw mut handle, number, POSIX_FD) };
         imported.map_err(|error| refused(&fd, bytes, error))?;
         Ok(Self { device: device.clone(), handle, bytes, came_as: to_hand_on.then_some(fd) })
     }
 
-    /// A descriptor for another process to import.
+    /// A file descriptor for another process to import.
     pub(crate) fn export(&self) -> Result<OwnedFd, DeviceError> {
         if let Some(fd) = &self.came_as {
             let failed =
-                |source| DeviceError::Create { name: "a slab's descriptor".to_owned(), bytes: self.bytes, source };
+                |source| DeviceError::Create { name: "a slab's file descriptor".to_owned(), bytes: self.bytes, source };
             return fd.try_clone().map_err(failed);
         }
         let _entered = self.device.enter()?;
         let mut fd: c_int = -1;
-        // SAFETY: stores one descriptor; the handle is alive.
+        // SAFETY: stores one file descriptor; the handle is alive.
         unsafe { self.device.driver().export((&raw mut fd).cast(), self.handle, POSIX_FD, 0) }?;
-        // SAFETY: the driver has just created the descriptor, and we are its only owner.
+        // SAFETY: the driver has just created the file descriptor, and we are its only owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -128,10 +128,10 @@ impl Drop for Slab {
     }
 }
 
-/// Reports a descriptor that could not be imported as a mapping error, for any error code of the driver. The driver has no code for a lack of
-/// descriptors, so that is the error if few are left.
+/// Reports a file descriptor that could not be imported as a mapping error, for any error code of the driver. The driver has no code for a lack of
+/// file descriptors, so that is the error if few are left.
 fn refused(fd: &OwnedFd, bytes: u64, error: DriverError) -> DeviceError {
-    let spare: Result<Vec<OwnedFd>, _> = (0..SPARE_DESCRIPTORS).map(|_| fd.try_clone()).collect();
+    let spare: Result<Vec<OwnedFd>, _> = (0..SPARE_FDS).map(|_| fd.try_clone()).collect();
     let source = spare.err().unwrap_or_else(|| std::io::Error::other(error));
     DeviceError::Map { name: "a slab of a pool".to_owned(), source: rgaps_os::MapError::Os { bytes, source } }
 }

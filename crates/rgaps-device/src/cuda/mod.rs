@@ -75,7 +75,7 @@ impl CudaBackend {
         if !found.is_integrated && !found.has_slabs {
             let name = &found.name;
             return Err(missing(format!(
-                "{name} cannot share memory between processes (no VMM with POSIX descriptors)"
+                "{name} cannot share memory between processes (no VMM with POSIX file descriptors)"
             )));
         }
         if !found.has_registration {

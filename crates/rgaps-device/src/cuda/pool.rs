@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   addresses  ├── slab 0 ──┼── slab 1 ──┼── slab 2 ──┼ … ┤       reserved once, at another address in each process
-//!   memory        present      absent       present               mapped once a process; the manager passes the descriptors on
+//!   memory        present      absent       present               mapped once a process; the manager passes the file descriptors on
 //! ```
 //!
 //! The manager allocates slabs (`commit`); the writer and the readers map those that they lack (`missing`, `add_slabs`). A reader compares
@@ -13,8 +13,8 @@
 //!             the same generation, whichever managers made them.
 //! Deaths      of the manager: a slab that its writer never got may be mapped by readers all the same, and the successor knows nothing of it. So
 //!             generations are random (`new_generation`). The successor's memory at that index has another one, and these readers map it anew.
-//! Trusts      descriptions are checked (`PoolDescription::check`), then the header; the driver checks the descriptors. A reader maps
-//!             memory read-only: on a GPU that protects against mistakes, not against malice (docs/promises.md).
+//! Trusts      descriptions are checked (`PoolDescription::check`), then the header; the driver checks the file descriptors. A reader maps memory
+//!             read-only: on a GPU that protects against mistakes, not against malice (docs/promises.md).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
 use crate::stream::{Completion, Stream};
 
-/// The smallest slab: each slab costs every importer a descriptor and driver calls.
+/// The smallest slab: each slab costs every importer a file descriptor and driver calls.
 const SLAB_BYTES_MIN: u64 = 16 << 20;
 
 /// A pool in GPU memory.
@@ -44,8 +44,8 @@ pub struct CudaPool {
     granularity: u64,
     name: String,
     right_given: AtomicBool,
-    /// Whether to keep the descriptors of imported slabs, for `export`.
-    keeps_descriptors: bool,
+    /// Whether to keep the file descriptors of imported slabs, for `export`.
+    keeps_fds: bool,
     /// Copies from and to it, oldest first; some may be over.
     copies: Mutex<VecDeque<Completion>>,
     /// The stream of a device without peer access that copies messages from it (no_peer.rs).
@@ -112,15 +112,15 @@ impl CudaPool {
     pub(super) fn import(
         device: &Arc<Device>,
         description: &PoolDescription,
-        descriptors: Vec<OwnedFd>,
+        fds: Vec<OwnedFd>,
         role: PoolRole,
     ) -> Result<Self, DeviceError> {
         let wanted = (DeviceKind::Cuda, device.home().id);
-        description.check(wanted, SLABS_MAX, descriptors.len().saturating_sub(1))?;
+        description.check(wanted, SLABS_MAX, fds.len().saturating_sub(1))?;
         let granularity = granularity(device)?;
-        let mut descriptors = descriptors.into_iter();
-        let (Some(header), Some(first)) = (descriptors.next(), description.slabs.first()) else {
-            return Err(DescriptionError::Descriptors { described: description.slabs.len(), came: 0 }.into());
+        let mut fds = fds.into_iter();
+        let (Some(header), Some(first)) = (fds.next(), description.slabs.first()) else {
+            return Err(DescriptionError::FileDescriptors { described: description.slabs.len(), came: 0 }.into());
         };
         let (host_access, access) = match role {
             PoolRole::Writer => (Access::ReadWrite, DeviceAccess::ReadWrite),
@@ -141,10 +141,10 @@ impl CudaPool {
             return Err(DescriptionError::Cut { slab: place, bytes: slab.bytes, cut: cut.bytes_of(place) }.into());
         }
         let mut pool = Self::with_header(device, header, access, granularity, "a pool")?;
-        pool.keeps_descriptors = role != PoolRole::Reader;
+        pool.keeps_fds = role != PoolRole::Reader;
         let present: Vec<SlabDescription> =
             description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
-        pool.add_slabs(&present, descriptors.collect())?;
+        pool.add_slabs(&present, fds.collect())?;
         Ok(pool)
     }
 
@@ -167,7 +167,7 @@ impl CudaPool {
             granularity,
             name: name.to_owned(),
             right_given: AtomicBool::new(false),
-            keeps_descriptors: false,
+            keeps_fds: false,
             copies: Mutex::default(),
             lane: OnceLock::new(),
         })
@@ -250,13 +250,13 @@ impl PoolMemory for CudaPool {
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError> {
         let slabs = self.slabs();
         let clone = |source| DeviceError::Create { name: self.name.clone(), bytes: self.bytes(), source };
-        let mut descriptors = vec![self.header.fd().try_clone().map_err(clone)?];
+        let mut fds = vec![self.header.fd().try_clone().map_err(clone)?];
         for mapped in slabs.mapped.iter().flatten() {
-            descriptors.push(mapped.slab.export()?);
+            fds.push(mapped.slab.export()?);
         }
         let described = (0..slabs.mapped.len()).map(|index| self.describe(&slabs, index)).collect();
         let device = self.device.home().id;
-        Ok((PoolDescription { kind: DeviceKind::Cuda, device, bytes: self.bytes(), slabs: described }, descriptors))
+        Ok((PoolDescription { kind: DeviceKind::Cuda, device, bytes: self.bytes(), slabs: described }, fds))
     }
 
     fn missing(&self, offset: u64, bytes: u64) -> Result<Vec<u32>, OutOfRange> {
@@ -275,7 +275,7 @@ impl PoolMemory for CudaPool {
             return Err(DescriptionError::Slabs { described: wanted.len(), most: SLABS_MAX }.into());
         }
         let mut slabs = self.slabs_mut();
-        let (mut described, mut descriptors) = (Vec::new(), Vec::new());
+        let (mut described, mut fds) = (Vec::new(), Vec::new());
         for &index in wanted {
             let index = index as usize;
             if index >= slabs.mapped.len() {
@@ -289,19 +289,19 @@ impl PoolMemory for CudaPool {
                 self.header.set_generation(index, generation);
             }
             if let Some(mapped) = slabs.mapped[index].as_ref() {
-                descriptors.push(mapped.slab.export()?);
+                fds.push(mapped.slab.export()?);
             }
             described.push(self.describe(&slabs, index));
         }
-        Ok((described, descriptors))
+        Ok((described, fds))
     }
 
-    fn add_slabs(&self, described: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
-        if described.len() != descriptors.len() {
-            return Err(DescriptionError::Descriptors { described: described.len(), came: descriptors.len() }.into());
+    fn add_slabs(&self, described: &[SlabDescription], fds: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        if described.len() != fds.len() {
+            return Err(DescriptionError::FileDescriptors { described: described.len(), came: fds.len() }.into());
         }
         let mut slabs = self.slabs_mut();
-        for (slab, fd) in described.iter().zip(descriptors) {
+        for (slab, fd) in described.iter().zip(fds) {
             let index = slab.index as usize;
             if index >= slabs.mapped.len() {
                 return Err(DescriptionError::Order { place: slabs.mapped.len(), index: slab.index }.into());
@@ -310,21 +310,21 @@ impl PoolMemory for CudaPool {
                 continue;
             }
             let memory = self.memory_of(index);
-            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors)?;
+            let imported = Slab::import(&self.device, fd, memory, self.keeps_fds)?;
             slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
             self.header.set_generation(index, slab.generation);
         }
         Ok(())
     }
 
-    fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
+    fn refresh(&self, description: &PoolDescription, fds: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let here = (DeviceKind::Cuda, self.device.home().id);
-        description.check(here, SLABS_MAX, descriptors.len().saturating_sub(1))?;
-        // The first descriptor is the header's, which is mapped already. Skip slabs that the header no longer lists.
-        let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(descriptors.into_iter().skip(1));
+        description.check(here, SLABS_MAX, fds.len().saturating_sub(1))?;
+        // The first file descriptor is the header's, which is mapped already. Skip slabs that the header no longer lists.
+        let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(fds.into_iter().skip(1));
         let wanted = present.filter(|(slab, _)| self.header.generation(slab.index as usize) == slab.generation);
-        let (slabs, descriptors): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
-        self.add_slabs(&slabs, descriptors)
+        let (slabs, fds): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
+        self.add_slabs(&slabs, fds)
     }
 
     fn first_slab_bytes(&self) -> Option<u64> {

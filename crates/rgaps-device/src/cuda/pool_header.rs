@@ -25,7 +25,7 @@ use crate::error::DeviceError;
 /// "RGAPSPOL" in memory order.
 const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSPOL");
 const LABEL_BYTES: u64 = 4096;
-/// Most slabs of a pool. The manager sends their descriptors in one packet.
+/// Most slabs of a pool. The manager sends their file descriptors in one packet.
 pub(crate) const SLABS_MAX: usize = 64;
 const GENERATIONS: u64 = 32;
 

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_through_a_sealed_pools_descriptor_is_refused() {
+    fn a_write_through_a_sealed_pools_file_descriptor_is_refused() {
         use std::io::Write;
         let pool = pool(4096);
         pool.seal().unwrap();

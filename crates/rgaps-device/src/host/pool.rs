@@ -43,7 +43,7 @@ impl HostPool {
     ) -> Result<Self, DeviceError> {
         description.check((DeviceKind::Host, DeviceId::default()), 1, slabs.len())?;
         let Some(fd) = slabs.into_iter().next() else {
-            return Err(DescriptionError::Descriptors { described: 1, came: 0 }.into());
+            return Err(DescriptionError::FileDescriptors { described: 1, came: 0 }.into());
         };
         let name = "a pool".to_owned();
         if role != PoolRole::Writer {

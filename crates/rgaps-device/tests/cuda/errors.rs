@@ -71,11 +71,11 @@ fn everything_apart() -> Result<(), DeviceError> {
     let manager = CudaBackend::open(0)?;
     let backend = CudaBackend::open_beside(1, 0).map_err(DeviceError::Failed)?;
     let made = manager.create_pool(&spec(4 * MIB))?;
-    let (description, descriptors) = made.export()?;
-    let writer = backend.import_pool(&description, descriptors, PoolRole::Writer)?;
+    let (description, fds) = made.export()?;
+    let writer = backend.import_pool(&description, fds, PoolRole::Writer)?;
     made.seal()?;
-    let (description, descriptors) = made.export()?;
-    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
+    let (description, fds) = made.export()?;
+    let reader = backend.import_pool(&description, fds, PoolRole::Reader)?;
     let stream = backend.stream()?;
     let page = memfd::create("rgaps-test", 4096).unwrap();
     let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;

@@ -43,11 +43,11 @@ fn spec(bytes: u64) -> PoolSpec {
 /// A pool, mapped as manager, writer and reader.
 fn shared(backend: &dyn Backend, bytes: u64) -> Result<[Arc<dyn PoolMemory>; 3], DeviceError> {
     let made = backend.create_pool(&spec(bytes))?;
-    let (description, descriptors) = made.export()?;
-    let writer = backend.import_pool(&description, descriptors, PoolRole::Writer)?;
+    let (description, fds) = made.export()?;
+    let writer = backend.import_pool(&description, fds, PoolRole::Writer)?;
     made.seal()?;
-    let (description, descriptors) = made.export()?;
-    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
+    let (description, fds) = made.export()?;
+    let reader = backend.import_pool(&description, fds, PoolRole::Reader)?;
     Ok([made, writer, reader])
 }
 
@@ -56,12 +56,12 @@ fn give_memory(pools: &[Arc<dyn PoolMemory>; 3], offset: u64, bytes: u64) -> Res
     let [made, writer, reader] = pools;
     let missing = writer.missing(offset, bytes)?;
     if !missing.is_empty() {
-        let (slabs, descriptors) = made.commit(&missing)?;
-        writer.add_slabs(&slabs, descriptors)?;
+        let (slabs, fds) = made.commit(&missing)?;
+        writer.add_slabs(&slabs, fds)?;
     }
     if !reader.missing(offset, bytes)?.is_empty() {
-        let (description, descriptors) = made.export()?;
-        reader.refresh(&description, descriptors)?;
+        let (description, fds) = made.export()?;
+        reader.refresh(&description, fds)?;
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ fn an_error_names_what_is_missing_for_copies_between_gpus() {
 fn an_error_names_what_is_missing_for_a_gpu() {
     let cases = [
         ("RGAPS_TEST_STANDIN_DEVICES", "0", "CUDA_ERROR_NO_DEVICE"),
-        ("RGAPS_TEST_STANDIN_NO_VMM", "1", "no VMM with POSIX descriptors"),
+        ("RGAPS_TEST_STANDIN_NO_VMM", "1", "no VMM with POSIX file descriptors"),
         ("RGAPS_TEST_STANDIN_FAIL", "cuInit#1=999", "cuInit failed: CUDA_ERROR_UNKNOWN (999)"),
         ("RGAPS_TEST_STANDIN_FAIL", "cuDevicePrimaryCtxRetain#1=2", "cuDevicePrimaryCtxRetain failed"),
     ];
@@ -304,21 +304,21 @@ fn a_reader_does_not_take_a_successors_slab_for_one_that_the_writer_never_got() 
     for round in 1..4_u8 {
         // Readers get slabs of this manager that the writer does not get.
         last.commit(&[1, 2]).unwrap();
-        let (description, descriptors) = last.export().unwrap();
-        let newcomer = backend.import_pool(&description, descriptors, PoolRole::Reader).unwrap();
-        let (description, descriptors) = last.export().unwrap();
-        reader.refresh(&description, descriptors).unwrap();
+        let (description, fds) = last.export().unwrap();
+        let newcomer = backend.import_pool(&description, fds, PoolRole::Reader).unwrap();
+        let (description, fds) = last.export().unwrap();
+        reader.refresh(&description, fds).unwrap();
         // The manager dies, and the writer hands its pool to the next one.
-        let (description, descriptors) = writer.export().unwrap();
-        last = backend.import_pool(&description, descriptors, PoolRole::Keeper).unwrap();
-        let (slabs, descriptors) = last.commit(&[1]).unwrap();
-        writer.add_slabs(&slabs, descriptors).unwrap();
+        let (description, fds) = writer.export().unwrap();
+        last = backend.import_pool(&description, fds, PoolRole::Keeper).unwrap();
+        let (slabs, fds) = last.commit(&[1]).unwrap();
+        writer.add_slabs(&slabs, fds).unwrap();
         let place = |pool| PoolPart::of(pool, slab);
         backend.copy_in(&stream, &[round; 100], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
         for reader in [&reader, &newcomer] {
             assert_eq!(reader.missing(slab, 100).unwrap(), [1]);
-            let (description, descriptors) = last.export().unwrap();
-            reader.refresh(&description, descriptors).unwrap();
+            let (description, fds) = last.export().unwrap();
+            reader.refresh(&description, fds).unwrap();
             let mut found = [0; 100];
             backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
             assert_eq!(found, [round; 100]);
@@ -357,9 +357,9 @@ fn a_driver_without_read_only_mappings_maps_for_writing_too() {
     let backend = CudaBackend::open(0).unwrap();
     let made = backend.create_pool(&spec(MIB)).unwrap();
     made.seal().unwrap();
-    let (description, descriptors) = made.export().unwrap();
+    let (description, fds) = made.export().unwrap();
     gpu.fail("cuMemSetAccess", 1, 801);
-    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader).unwrap();
+    let reader = backend.import_pool(&description, fds, PoolRole::Reader).unwrap();
     let stream = backend.stream().unwrap();
     backend.copy_in(&stream, b"read", PoolPart::of(made.as_ref(), 0)).unwrap().wait(PATIENCE).unwrap();
     let mut found = [0; 4];

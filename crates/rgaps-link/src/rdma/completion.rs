@@ -1,7 +1,7 @@
 //! The completion queue and its channel: a thread polls the queue, and arms it before it sleeps.
 //!
 //! No wake-up is lost if the caller arms, polls once more, and only then sleeps (ibv_req_notify_cq): a completion after the arming makes
-//! the channel's descriptor readable, and the poll finds earlier ones. Events are acknowledged before the queue is destroyed.
+//! the channel's file descriptor readable, and the poll finds earlier ones. Events are acknowledged before the queue is destroyed.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -137,8 +137,8 @@ impl CompletionQueue {
             return Err(error);
         };
         let queue = Self { raw, channel, context: context.clone() };
-        let flags = rustix::fs::fcntl_getfl(queue.descriptor()).map_err(|e| context.failed("fcntl", e))?;
-        rustix::fs::fcntl_setfl(queue.descriptor(), flags | rustix::fs::OFlags::NONBLOCK)
+        let flags = rustix::fs::fcntl_getfl(queue.fd()).map_err(|e| context.failed("fcntl", e))?;
+        rustix::fs::fcntl_setfl(queue.fd(), flags | rustix::fs::OFlags::NONBLOCK)
             .map_err(|e| context.failed("fcntl", e))?;
         Ok(queue)
     }
@@ -199,17 +199,17 @@ impl CompletionQueue {
     }
 
     /// Readable after an event.
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel lives as long as `self`.
         let fd = unsafe { self.channel.as_ref() }.fd;
-        // SAFETY: the channel's descriptor is open as long as the channel.
+        // SAFETY: the channel's file descriptor is open as long as the channel.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
 impl AsFd for CompletionQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor()
+        self.fd()
     }
 }
 

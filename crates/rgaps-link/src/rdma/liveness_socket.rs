@@ -36,7 +36,7 @@ impl LivenessSocket {
         Self { stream, partial: [0; CREDIT_BYTES], filled: 0, said: Said::Nothing }
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 

@@ -295,7 +295,7 @@ impl RdmaReceiver {
                 return Ok(None);
             }
             // After an announced end the liveness socket stays readable, so wait only for completions.
-            let own = [self.completions.descriptor(), self.liveness.descriptor()];
+            let own = [self.completions.fd(), self.liveness.fd()];
             let awaited = if said == Said::Nothing { &own[..] } else { &own[..1] };
             socket::wait_readable(awaited, rest, &[])?;
             self.completions.drain_events()?;

@@ -388,7 +388,7 @@ impl RdmaSender {
         if (self.ring.delayed_head(), self.reusable) != before {
             return Ok(Wake { link: true, others: 0 });
         }
-        let own = [self.completions.descriptor(), self.liveness.descriptor()];
+        let own = [self.completions.fd(), self.liveness.fd()];
         let wake = socket::wait_readable(&own, timeout, others)?;
         self.completions.drain_events()?;
         if wake.link {
@@ -494,7 +494,7 @@ impl Drop for RdmaSender {
             }
             if self.reusable < self.ring.next_record() {
                 let rest = deadline.saturating_duration_since(Instant::now());
-                let _ = rgaps_os::poll::readable(self.completions.descriptor(), rest);
+                let _ = rgaps_os::poll::readable(self.completions.fd(), rest);
                 let _ = self.completions.drain_events();
             }
         }

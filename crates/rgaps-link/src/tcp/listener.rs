@@ -16,7 +16,7 @@ use crate::tcp::queue::Shared;
 use crate::tcp::socket::{self, TcpOptions, errno};
 use crate::tcp::socket_reader::SocketReader;
 
-/// How long to wait before accepting again when this process or host has no descriptors or memory left.
+/// How long to wait before accepting again when this process or host has no file descriptors or memory left.
 const SHORT_OF_RESOURCES: Duration = Duration::from_millis(50);
 
 /// Why no connection was admitted.
@@ -139,7 +139,7 @@ impl TcpRingListener {
                     Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH | Errno::OPNOTSUPP | Errno::NETUNREACH => {
                         continue;
                     }
-                    // No descriptor or memory for it now: it stays in the backlog.
+                    // No file descriptor or memory for it now: it stays in the backlog.
                     Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
                         std::thread::sleep(SHORT_OF_RESOURCES.min(timeout.saturating_sub(start.elapsed())));
                     }

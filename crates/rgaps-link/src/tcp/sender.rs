@@ -183,7 +183,7 @@ impl TcpSender {
     }
 
     /// Readable when the link has something for `progress`, for the caller's event loop.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 

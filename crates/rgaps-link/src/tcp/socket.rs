@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
 use crate::error::LinkError;
-use crate::link::{WAIT_DESCRIPTORS_MAX, Wake};
+use crate::link::{WAIT_FDS_MAX, Wake};
 
 /// Time-outs and buffers of a tcp link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Default for TcpOptions {
     }
 }
 
-/// Most descriptors of its own that a link waits for.
+/// Most file descriptors of its own that a link waits for.
 const OWN_MAX: usize = 2;
 
 /// How often a socket reader that waits for its consumer checks whether the link was closed.
@@ -105,18 +105,18 @@ pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io
     Ok((broken || events.contains(PollFlags::OUT), broken || events.contains(PollFlags::IN)))
 }
 
-/// Waits until one of the link's own descriptors or one of the others is readable or broken.
+/// Waits until one of the link's own file descriptors or one of the others is readable or broken.
 pub(crate) fn wait_readable(
     own: &[BorrowedFd<'_>],
     timeout: Duration,
     others: &[BorrowedFd<'_>],
 ) -> Result<Wake, LinkError> {
-    let (found, max) = (others.len(), WAIT_DESCRIPTORS_MAX);
+    let (found, max) = (others.len(), WAIT_FDS_MAX);
     let Some(first) = own.first().filter(|_| found <= max && own.len() <= OWN_MAX) else {
-        return Err(LinkError::TooManyDescriptors { found, max });
+        return Err(LinkError::TooManyFileDescriptors { found, max });
     };
     // Unused entries repeat the first one; the slice below excludes them.
-    let mut fds: [PollFd<'_>; WAIT_DESCRIPTORS_MAX + OWN_MAX] = std::array::from_fn(|i| {
+    let mut fds: [PollFd<'_>; WAIT_FDS_MAX + OWN_MAX] = std::array::from_fn(|i| {
         PollFd::from_borrowed_fd(*own.iter().chain(others).nth(i).unwrap_or(first), PollFlags::IN)
     });
     let fds = &mut fds[..own.len() + found];

@@ -79,7 +79,7 @@ fn is_listed(host: &Host, topic: &str) -> Option<()> {
 #[test]
 fn silent_connections_to_the_control_port_keep_no_honest_host_out() {
     if getrlimit(Resource::Nofile).maximum.is_some_and(|most| most < 8 * 2 * SILENT as u64) {
-        return skipped("the limit on descriptors is too low for so many connections");
+        return skipped("the limit on file descriptors is too low for so many connections");
     }
     let host = Host::new("silent");
     assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);

@@ -66,12 +66,12 @@ fn hello(path: &Path, locks: Vec<LockId>) -> (Connection, LockId, Option<OwnedFd
     (connection, welcome.lock, files.into_iter().next())
 }
 
-fn ask(connection: &Connection, body: Body, descriptors: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
-    connection.send(&Request { id: 1, body }, descriptors).unwrap();
+fn ask(connection: &Connection, body: Body, fds: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
+    connection.send(&Request { id: 1, body }, fds).unwrap();
     loop {
         let packet = connection.receive::<ToClient>(LIMIT).unwrap().expect("an answer");
         if let ToClient::Reply { reply, .. } = packet.message {
-            return (reply, packet.descriptors);
+            return (reply, packet.fds);
         }
     }
 }
@@ -95,9 +95,9 @@ impl Client {
     fn subscribe(&self) -> (Subscribed, Vec<OwnedFd>) {
         let key = TopicKey::new(0, TOPIC).unwrap();
         let body = Body::Subscribe { key, type_name: TYPE.to_owned(), qos: SubscriberQos::default() };
-        let (reply, descriptors) = ask(&self.connection, body, &[]);
+        let (reply, fds) = ask(&self.connection, body, &[]);
         let Ok(Reply::Subscribed(subscribed)) = reply else { panic!("{reply:?}") };
-        (subscribed, descriptors)
+        (subscribed, fds)
     }
 
     /// The number of topics.
@@ -107,15 +107,15 @@ impl Client {
         topics.len()
     }
 
-    /// Hands its slot back, with this type, and with these descriptors as segment and own words. Returns why the slot was refused; empty if it was
-    /// not.
+    /// Hands its slot back, with this type, and with these file descriptors as segment and own words. Returns why the slot was refused; empty if it
+    /// was not.
     fn hand_back(&self, subscribed: &Subscribed, type_name: &str, beside: [BorrowedFd<'_>; 2]) -> Vec<String> {
         let of = Handed::Subscriber { slot: subscribed.slot, qos: SubscriberQos::default(), place: subscribed.place };
         let topic = HandedTopic {
             key: TopicKey::new(0, TOPIC).unwrap(),
             topic: subscribed.topic,
             type_name: type_name.to_owned(),
-            slots: vec![HandedSlot { descriptors: 1, of }],
+            slots: vec![HandedSlot { fds: 1, of }],
         };
         let (reply, _) = ask(&self.connection, Body::HandBack { topics: vec![topic] }, &beside);
         let Ok(Reply::HandedBack { refused }) = reply else { panic!("{reply:?}") };
@@ -138,8 +138,8 @@ impl Successor {
     fn of(host: Host) -> Self {
         let mut first = rgapsd(&host);
         let member = as_member(|| Client::connect(host.path()));
-        let (subscribed, mut descriptors) = member.subscribe();
-        let (own, segment) = (descriptors.pop().unwrap(), descriptors.pop().unwrap());
+        let (subscribed, mut fds) = member.subscribe();
+        let (own, segment) = (fds.pop().unwrap(), fds.pop().unwrap());
         first.kill().unwrap();
         let manager = rgapsd(&host);
         let member = as_member(|| member.again(host.path()));
@@ -246,7 +246,7 @@ fn a_member_that_hands_back_first_gives_a_topic_no_other_segment() {
     a_lie_that_comes_first_is_refused(&pair, TYPE, as_member(|| Segment::create(topic).unwrap()).as_fd());
     let Some(host) = self::host("another") else { return };
     let pair = Pair::of(host);
-    // A segment of the manager's own user, like one whose descriptor a member has got hold of.
+    // A segment of the manager's own user, like one whose file descriptor a member has got hold of.
     a_lie_that_comes_first_is_refused(&pair, TYPE, Segment::create(pair.of_member.1.topic.0).unwrap().as_fd());
 }
 

@@ -40,7 +40,7 @@ impl Stranger {
         let ToClient::Reply { reply: Ok(Reply::Welcome(welcome)), .. } = packet.message else {
             panic!("{:?}", packet.message)
         };
-        let lock = ProcessLock::take(packet.descriptors.into_iter().next().unwrap()).unwrap();
+        let lock = ProcessLock::take(packet.fds.into_iter().next().unwrap()).unwrap();
         let stranger = Self { connection, welcome, _lock: lock };
         stranger.ask(Body::Locked).unwrap();
         stranger

@@ -1,4 +1,4 @@
-"""Waiting in asyncio: the subscriber's event descriptor tells a loop that a message may be ready, and each task takes for itself.
+"""Waiting in asyncio: the subscriber's eventfd tells a loop that a message may be ready, and each task takes for itself.
 
 A task that is woken and then cancelled before it runs has taken nothing, so no message is lost. All waiting tasks are woken; a task that finds
 no message waits again.
@@ -20,15 +20,15 @@ class _Reader:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fileno: int) -> None:
         self.loop = loop
-        # Its own descriptor: the subscriber may be closed, and its number reused, before the loop stops watching it.
-        self.descriptor = os.dup(fileno)
+        # Its own file descriptor: the subscriber may be closed, and its number reused, before the loop stops watching it.
+        self.fd = os.dup(fileno)
         self.futures: "set[asyncio.Future[None]]" = set()
         try:
-            loop.add_reader(self.descriptor, self.wake)
+            loop.add_reader(self.fd, self.wake)
         except NotImplementedError:
-            os.close(self.descriptor)
+            os.close(self.fd)
             raise Error(
-                f"{type(loop).__name__} cannot watch descriptors (add_reader); use asyncio's selector loop, or wait() in a thread"
+                f"{type(loop).__name__} cannot watch file descriptors (add_reader); use asyncio's selector loop, or wait() in a thread"
             ) from None
 
     def wake(self) -> None:
@@ -36,8 +36,8 @@ class _Reader:
             _end(future)
 
     def close(self) -> None:
-        self.loop.remove_reader(self.descriptor)
-        os.close(self.descriptor)
+        self.loop.remove_reader(self.fd)
+        os.close(self.fd)
 
 
 class Waiters:

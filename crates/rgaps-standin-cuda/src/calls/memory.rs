@@ -116,7 +116,7 @@ calls! {
         Ok(())
     }
 
-    /// A new descriptor of memory, also of imported memory.
+    /// A new file descriptor of memory, also of imported memory.
     fn cuMemExportToShareableHandle(fd: Out<c_int>, handle: u64, kind: u32, flags: u64) {
         begin()?;
         fd.give(|| {
@@ -129,7 +129,7 @@ calls! {
         })
     }
 
-    /// Imports memory from a descriptor, which is passed in place of a pointer and stays the caller's.
+    /// Imports memory from a file descriptor, which is passed in place of a pointer and stays the caller's.
     fn cuMemImportFromShareableHandle(handle: Out<u64>, fd: usize, kind: u32) {
         begin()?;
         handle.give(|| {

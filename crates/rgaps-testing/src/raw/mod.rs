@@ -56,11 +56,10 @@ pub fn exit_main_thread() -> io::Result<()> {
     }
 }
 
-/// Makes a TAP interface in the network namespace of the calling thread. Each read of the descriptor returns a frame that the kernel sends, each
-/// write is a frame that it receives; neither blocks. Closing the descriptor removes the interface.
+/// Makes a TAP interface in the network namespace of the calling thread. Each read of the file descriptor returns a frame that the kernel sends, each
+/// write is a frame that it receives; neither blocks. Closing the file descriptor removes the interface.
 pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
-    let descriptor =
-        rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    let fd = rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
     let mut request = InterfaceRequest { name: [0; NAME_BYTES], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
     if name.len() >= NAME_BYTES {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -68,9 +67,9 @@ pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is what `request` is, and keeps no pointer to it.
     let update = unsafe { Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request) };
-    // SAFETY: as above; the descriptor is one of /dev/net/tun, whose driver gives the number this meaning.
-    unsafe { ioctl(&descriptor, update) }?;
-    Ok(descriptor)
+    // SAFETY: as above; the file descriptor is one of /dev/net/tun, whose driver gives the number this meaning.
+    unsafe { ioctl(&fd, update) }?;
+    Ok(fd)
 }
 
 const _: () = assert!(size_of::<InterfaceRequest>() == 40);

@@ -311,9 +311,9 @@ impl DynamicSubscriber {
         by_kind!(Self, self, subscriber => subscriber.ready_count(limit))
     }
 
-    /// Like `Subscriber::descriptor`.
-    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
-        by_kind!(Self, self, subscriber => subscriber.descriptor())
+    /// Like `Subscriber::event_fd`.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, TakeError> {
+        by_kind!(Self, self, subscriber => subscriber.event_fd())
     }
 
     /// The topic's fully qualified name.

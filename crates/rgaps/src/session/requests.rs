@@ -48,14 +48,14 @@ impl Awaiting {
 
 impl Session {
     /// Sends a request and waits for the answer. If the manager dies meanwhile, the request is sent to its successor.
-    pub(crate) fn request(&self, body: &Body, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, SessionError> {
-        self.request_within(body, descriptors, ANSWER_TIMEOUT)
+    pub(crate) fn request(&self, body: &Body, fds: &[BorrowedFd<'_>]) -> Result<Answer, SessionError> {
+        self.request_within(body, fds, ANSWER_TIMEOUT)
     }
 
     pub(crate) fn request_within(
         &self,
         body: &Body,
-        descriptors: &[BorrowedFd<'_>],
+        fds: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<Answer, SessionError> {
         let mut timeout_left = StopAwareTimeout::new(timeout);
@@ -66,7 +66,7 @@ impl Session {
             let (sender, receiver) = sync_channel(1);
             lock(&self.pending).insert(id, Awaiting::Caller(sender));
             let connection = lock(&self.connection).clone();
-            let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
+            let sent = connection.send(&Request { id, body: body.clone() }, fds);
             let receive = |slice| {
                 if !self.is_runner() {
                     return receiver.recv_timeout(slice);
@@ -202,6 +202,6 @@ impl Session {
 }
 
 fn answer(outcome: RawAnswer, epoch: u64) -> Result<Answer, SessionError> {
-    let (reply, descriptors) = outcome?;
-    Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
+    let (reply, fds) = outcome?;
+    Ok(Answer { reply, fds: fds.into_iter(), epoch })
 }

@@ -128,20 +128,20 @@ fn a_wait_on_the_cpu_returns_a_message_once_its_bytes_are_written() {
     let bench = Bench::new(8 * MIB);
     let source = bench.source(MIB);
     let epoll = |timeout| {
-        let descriptor = bench.subscriber.descriptor().unwrap();
-        let mut fds = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+        let event_fd = bench.subscriber.event_fd().unwrap();
+        let mut fds = [rustix::event::PollFd::new(&event_fd, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: timeout, tv_nsec: 0 })).unwrap() > 0
     };
-    for by_descriptor in [false, true] {
+    for by_event_fd in [false, true] {
         bench.gpu.hold();
         bench.push(&source);
         let sample = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                if !by_descriptor {
+                if !by_event_fd {
                     return bench.subscriber.wait(LONG).unwrap().unwrap();
                 }
                 loop {
-                    assert!(epoll(60), "the descriptor was not signalled");
+                    assert!(epoll(60), "the eventfd was not signalled");
                     if let Some(sample) = bench.subscriber.take().unwrap() {
                         return sample;
                     }
@@ -157,7 +157,7 @@ fn a_wait_on_the_cpu_returns_a_message_once_its_bytes_are_written() {
 }
 
 #[test]
-fn awaited_bytes_behind_a_taken_message_signal_the_descriptor() {
+fn awaited_bytes_behind_a_taken_message_signal_the_eventfd() {
     if !on_standin(&[]) {
         return;
     }
@@ -165,8 +165,8 @@ fn awaited_bytes_behind_a_taken_message_signal_the_descriptor() {
     let source = bench.source(MIB);
     // Edge-triggered: the epoll reports each signal once.
     let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
-    let descriptor = bench.subscriber.descriptor().unwrap();
-    epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
+    let event_fd = bench.subscriber.event_fd().unwrap();
+    epoll::add(&epoll, event_fd, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
     let rung = |timeout: Option<&Timespec>| {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 1];
         epoll::wait(&epoll, &mut events[..], timeout).unwrap() > 0
@@ -417,7 +417,7 @@ fn a_file_that_is_removed_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
     producer.stays_pending_until_the_fork_ends(&bench);
 }
 
-/// Waits until the manager has looked twice at what no descriptor tells: that a client which has hung up has given its lock up.
+/// Waits until the manager has looked twice at what no file descriptor tells: that a client which has hung up has given its lock up.
 fn ticked(bench: &Bench) {
     for _ in 0..2 {
         let connection = Connection::connect(&bench.dir.path().join("rgapsd.sock")).unwrap().unwrap();
@@ -426,7 +426,7 @@ fn ticked(bench: &Bench) {
             let packet = connection.receive::<ToClient>(LONG).unwrap().expect("an answer");
             let ToClient::Reply { reply, .. } = packet.message else { panic!("{:?}", packet.message) };
             reply.unwrap();
-            packet.descriptors
+            packet.fds
         };
         let (program, pidfd) = ("ticked".to_owned(), PidFd::own().unwrap());
         let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, locks: Vec::new() };
@@ -453,7 +453,7 @@ fn a_producer_that_is_cut_off_and_dies_keeps_its_slot_while_a_fork_keeps_its_gpu
     producer.child.stop().unwrap();
     until(|| {
         // Each makes a notice that the producer does not read.
-        bench.node.subscriber::<Bytes>(TOPIC).unwrap().descriptor().unwrap();
+        bench.node.subscriber::<Bytes>(TOPIC).unwrap().event_fd().unwrap();
         log(&bench).contains("a client is disconnected")
     });
     producer.dies(&bench);

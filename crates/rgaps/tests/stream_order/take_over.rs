@@ -8,23 +8,23 @@ use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs, until};
 
 use super::bench::{LONG, MIB, on_standin};
 
-/// Descriptors that a manager has without any topic, or fewer.
+/// File descriptors that a manager has without any topic, or fewer.
 const FEW: std::ops::Range<u32> = 28..100;
 
 /// How a manager is started.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     device: &'a str,
-    descriptors: u32,
+    fds: u32,
     /// Driver calls that fail, as the stand-in is told.
     fails: &'a str,
 }
 
-const PLAIN: Start<'_> = Start { device: "cuda", descriptors: 1024, fails: "" };
+const PLAIN: Start<'_> = Start { device: "cuda", fds: 1024, fails: "" };
 
 fn rgapsd(dir: &RuntimeDir, start: Start<'_>) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n {} && exec \"$0\" 2>>\"$1\"", start.descriptors)]);
+    command.args(["-c", &format!("ulimit -n {} && exec \"$0\" 2>>\"$1\"", start.fds)]);
     command.arg(programs::find("rgapsd")).arg(dir.path().join("rgapsd.log"));
     command.env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", start.device);
     command.env("RGAPS_TEST_STANDIN_FAIL", start.fails);
@@ -75,23 +75,23 @@ impl Left {
 }
 
 #[test]
-fn a_successor_short_of_descriptors_cuts_off_no_publisher_on_a_gpu() {
+fn a_successor_short_of_file_descriptors_cuts_off_no_publisher_on_a_gpu() {
     if !on_standin(&[]) {
         return;
     }
     let _watchdog = Watchdog::new(LONG);
     let mut served = 0;
-    for descriptors in FEW.step_by(8) {
+    for fds in FEW.step_by(8) {
         let left = Left::by(PLAIN, 8);
         // With too few it does not even listen.
-        let Ok(mut few) = rgapsd(&left.dir, Start { descriptors, ..PLAIN }) else { continue };
+        let Ok(mut few) = rgapsd(&left.dir, Start { fds, ..PLAIN }) else { continue };
         served += 1;
         let lacks = || left.log().contains("slots cannot be taken back now");
         let has_all = || left.log().matches("topic taken over").count() == left.publishers.len();
-        until("it takes topics over, or lacks descriptors", || lacks() || left.cut_off() > 0 || has_all());
+        until("it takes topics over, or lacks file descriptors", || lacks() || left.cut_off() > 0 || has_all());
         few.kill().unwrap();
         let _next = rgapsd(&left.dir, PLAIN).unwrap();
-        assert_eq!(left.come_back(), 0, "with {descriptors} descriptors:\n{}", left.log());
+        assert_eq!(left.come_back(), 0, "with {fds} file descriptors:\n{}", left.log());
     }
     assert!(served > 0, "no manager served");
 }

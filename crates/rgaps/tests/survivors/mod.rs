@@ -209,11 +209,11 @@ impl TopicMemory {
     }
 }
 
-/// The numbers of a process's open descriptors and mappings of ours, which grow only with a leak.
+/// The numbers of a process's open file descriptors and mappings of ours, which grow only with a leak.
 pub fn holdings(pid: u32) -> (usize, usize) {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    (descriptors, maps.lines().filter(|line| line.contains("memfd:rgaps")).count())
+    (fds, maps.lines().filter(|line| line.contains("memfd:rgaps")).count())
 }
 
 /// The state of a process as proc(5) has it.

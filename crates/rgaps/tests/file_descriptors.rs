@@ -1,5 +1,5 @@
-//! File descriptors: how many a topic uses, what the error says on the side that runs out of them, and how many descriptors and topics one client
-//! may have.
+//! File descriptors: how many a topic uses, what the error says on the side that runs out of them, and how many file descriptors and topics one
+//! client may have.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -11,7 +11,7 @@ use rgaps::{Node, NodeError, Subscriber};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Starts `rgapsd` with a limit on its descriptors, set by the shell's ulimit.
+/// Starts `rgapsd` with a limit on its file descriptors, set by the shell's ulimit.
 fn manager(dir: &RuntimeDir, limit: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {limit} && exec \"$0\"")]).arg(programs::find("rgapsd"));
@@ -36,7 +36,7 @@ fn subscribe(node: &Node, topics: usize) -> (Vec<Subscriber<Bytes>>, Option<Node
 }
 
 #[test]
-fn a_client_out_of_descriptors_gets_an_error_with_its_own_limit() {
+fn a_client_out_of_file_descriptors_gets_an_error_with_its_own_limit() {
     // The limit applies to the whole process.
     if !again_with(&[], |_| Ok(())) {
         return;
@@ -48,8 +48,8 @@ fn a_client_out_of_descriptors_gets_an_error_with_its_own_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum }).unwrap();
     let (made, error) = subscribe(&node, 100);
-    let said = error.expect("64 descriptors are too few").to_string();
-    assert!(said.contains("this process may have 64 descriptors open") && said.contains("ulimit -n"), "{said}");
+    let said = error.expect("64 file descriptors are too few").to_string();
+    assert!(said.contains("this process may have 64 file descriptors open") && said.contains("ulimit -n"), "{said}");
     assert!(made.len() > 30, "{} topics fit", made.len());
     assert_eq!(node.topics().unwrap().len(), made.len(), "the one that failed has left nothing behind");
     drop(made);
@@ -57,8 +57,8 @@ fn a_client_out_of_descriptors_gets_an_error_with_its_own_limit() {
 }
 
 #[test]
-fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rgapsd() {
-    // In its own process, so that no other test's descriptors count.
+fn a_topic_takes_one_fd_of_a_subscriber_two_of_a_publisher_and_two_of_rgapsd() {
+    // In its own process, so that no other test's file descriptors count.
     if !again_with(&[("RGAPS_DEVICE", "host")], |_| Ok(())) {
         return;
     }
@@ -90,7 +90,7 @@ fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rg
 }
 
 #[test]
-fn rgapsd_raises_its_descriptor_limit_and_names_it_when_it_is_used_up() {
+fn rgapsd_raises_its_file_descriptor_limit_and_names_it_when_it_is_used_up() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("manager-fds").unwrap();
     let soft = manager(&dir, "-Sn 128");
@@ -101,8 +101,8 @@ fn rgapsd_raises_its_descriptor_limit_and_names_it_when_it_is_used_up() {
     let dir = RuntimeDir::new("manager-fds-hard").unwrap();
     let _hard = manager(&dir, "-n 128");
     let (_made, error) = subscribe(&node(&dir), 300);
-    let said = error.expect("128 descriptors are too few").to_string();
-    assert!(said.contains("rgapsd may have 128 descriptors open"), "{said}");
+    let said = error.expect("128 file descriptors are too few").to_string();
+    assert!(said.contains("rgapsd may have 128 file descriptors open"), "{said}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_client_with_too_many_endpoints_is_refused_by_name_and_others_go_on() {
 }
 
 #[test]
-fn one_program_that_uses_up_descriptors_leaves_some_to_others() {
+fn one_program_that_uses_up_file_descriptors_leaves_some_to_others() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("spare-fds").unwrap();
     let _manager = manager(&dir, "-n 256");
@@ -138,10 +138,7 @@ fn one_program_that_uses_up_descriptors_leaves_some_to_others() {
             Err(error) => said = error.to_string(),
         }
     }
-    assert!(
-        said.contains("rgapsd may have 256 descriptors open") && said.contains("spare_descriptors_percent"),
-        "{said}"
-    );
+    assert!(said.contains("rgapsd may have 256 file descriptors open") && said.contains("spare_fds_percent"), "{said}");
     let mut other = Command::new(programs::find("rgaps"));
     dir.apply(&mut other);
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy");
