@@ -34,6 +34,19 @@ const RETIRED: &[(&str, &str)] = &[
     ("let_|go_of", "release"),
 ];
 
+/// Folders of code where a descriptor is the kernel's, and is called a file descriptor or an fd. The word alone means a message of rgaps_msgs.
+const WITHOUT_DESCRIPTORS: &[&str] = &["crates/", "fuzz/", "tests/"];
+
+/// The parts of these folders that are about ROS.
+const WITH_DESCRIPTORS: &[&str] = &[
+    "crates/rgaps-ros/",
+    "crates/rgaps-py/python/rgaps/_descriptor.py",
+    "crates/rgaps-py/python/rgaps/ros/",
+    "crates/rgaps-py/tests/test_ros.py",
+    "tests/msgs/",
+    "tests/ros/",
+];
+
 /// Circles of files that import each other, by crate: what holds each together. One of more than three files is to be dissolved.
 const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("rgaps", &["types/meta.rs", "types/wire.rs"], "metadata and its bytes"),
@@ -577,6 +590,25 @@ fn retired_words_stay_out() {
         }
     }
     none("words that were retired", &breaches);
+}
+
+#[test]
+fn a_descriptor_is_a_ros_message_or_a_file_descriptor() {
+    let is_in = |file: &File, folders: &[&str]| folders.iter().any(|folder| file.path.starts_with(folder));
+    let kernels = |file: &File| is_in(file, WITHOUT_DESCRIPTORS) && !is_in(file, WITH_DESCRIPTORS);
+    let mut breaches = Vec::new();
+    for file in files().into_iter().filter(|file| kernels(file) && file.path != "tests/tidy.rs") {
+        let plain = file.text.to_lowercase();
+        for (start, _) in plain.match_indices("descriptor") {
+            // The word before it may end the line before, or be joined to it in a name.
+            let before = plain[..start].trim_end_matches(|character: char| !character.is_alphanumeric());
+            // getset_descriptor is a type of Python.
+            if !before.ends_with("file") && !before.ends_with("getset") {
+                breaches.push(format!("{}:{}", file.path, plain[..start].matches('\n').count() + 1));
+            }
+        }
+    }
+    none("say file descriptor, or fd; a descriptor is a ROS message (docs/glossary.md)", &breaches);
 }
 
 #[test]

@@ -89,6 +89,6 @@ fn pool(described: &Value) -> bool {
     assert!((1..=64).contains(&pool.slabs.len()));
     assert_eq!(pool.slabs.iter().map(|slab| u128::from(slab.bytes)).sum::<u128>(), u128::from(pool.bytes));
     let other = (DeviceKind::Host, DeviceId([1; 16]));
-    assert!(other == (pool.kind, pool.device) || pool.check(other, 64, descriptors).is_err());
+    assert!(other == (pool.kind, pool.device) || pool.check(other, 64, fds).is_err());
     true
 }

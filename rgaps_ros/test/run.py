@@ -210,7 +210,7 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
     if not line.startswith('samples 0 mismatched 0 lost 0 refused '):
         raise Failed(line)
     reader.until('is of an earlier run')
-    reader.until('a replayed descriptor names no memory')
+    reader.until('a replayed handle names no memory')
     player.end()
     return None
 

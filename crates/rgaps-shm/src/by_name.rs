@@ -1,4 +1,4 @@
-//! Takes by name instead of in order, for a caller that gets a message's name from elsewhere (a ROS descriptor).
+//! Takes by name instead of in order, for a caller that gets a message's name from elsewhere (a handle that ROS carries).
 //!
 //! ```text
 //!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...

@@ -178,7 +178,7 @@ impl Session {
                 self.send_later(body);
             }
         }
-        // The node's thread upgrades these references under the same lock. Removing them here keeps it from dropping a subscriber's descriptor later.
+        // The node's thread upgrades these references under the same lock. Removing them here keeps it from dropping a subscriber's eventfd later.
         lock(&self.upkeep).retain(|upkeep| upkeep.slot() != (topic, slot));
         lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
     }

@@ -37,7 +37,7 @@ const EARLY_EACH_MAX: u64 = 64;
 pub enum TakeByHandleError {
     /// The handle has another layout version, or is no handle.
     #[error(
-        "{topic}: a descriptor has layout version {found}, this program speaks {}; was it filled by RGAPS?",
+        "{topic}: a handle has layout version {found}, this program speaks {}; was it filled by RGAPS?",
         Handle::LAYOUT_VERSION
     )]
     Layout {
@@ -47,7 +47,7 @@ pub enum TakeByHandleError {
         found: u32,
     },
     /// The handle names another kind of message.
-    #[error("{topic}: the descriptor is of kind {found}, the topic of {wanted}")]
+    #[error("{topic}: the handle is of kind {found}, the topic of {wanted}")]
     Kind {
         /// The topic.
         topic: String,
@@ -58,8 +58,8 @@ pub enum TakeByHandleError {
     },
     /// The publisher's host was restarted since.
     #[error(
-        "{topic}: the descriptor of message {sequence} is of an earlier run: its host started at {found} ns, the present run at {now} ns; a \
-         replayed descriptor names no memory, record and play the pictures instead (rgaps_ros converter)"
+        "{topic}: the handle of message {sequence} is of an earlier run: its host started at {found} ns, the present run at {now} ns; a \
+         replayed handle names no memory, record and play the pictures instead (rgaps_ros converter)"
     )]
     AnotherRun {
         /// The topic.
@@ -73,7 +73,7 @@ pub enum TakeByHandleError {
     },
     /// All subscribers have released the message, and its entry has another one now.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor names {found}; take \
+        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the handle names {found}; take \
          sooner, or raise the subscription's depth"
     )]
     Stale {
@@ -88,8 +88,8 @@ pub enum TakeByHandleError {
         /// The entry's generation.
         now: u32,
     },
-    /// The message was published before the subscriber joined. The middleware that carries descriptors may have kept some: as many a publisher as
-    /// the subscriber's depth (64 at most) are answered with `Early`. Further ones must be replayed, and are `Gone`.
+    /// The message was published before the subscriber joined. The middleware that carries handles may have kept some: as many a publisher as the
+    /// subscriber's depth (64 at most) are answered with `Early`. Further ones must be replayed, and are `Gone`.
     #[error("{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber joined")]
     Early {
         /// The topic.
@@ -102,7 +102,7 @@ pub enum TakeByHandleError {
     /// This subscriber does not have the message and will not get it.
     #[error(
         "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was taken already, was published before the \
-         subscription, or was lost because the depth is too small; or its descriptor is replayed, or of another topic"
+         subscription, or was lost because the depth is too small; or its handle is replayed, or of another topic"
     )]
     Gone {
         /// The topic.
@@ -114,7 +114,7 @@ pub enum TakeByHandleError {
     },
     /// The message has not arrived in time.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} has not come within {waited_ms} ms: its descriptor is replayed, or the hosts' \
+        "{topic}: message {sequence} of publisher {publisher:#x} has not come within {waited_ms} ms: its handle is replayed, or the hosts' \
          managers cannot reach each other (rgaps topic info)"
     )]
     NotHere {
@@ -173,7 +173,7 @@ impl Early {
 }
 
 impl<T: Meta> Subscriber<T> {
-    /// Promises that from now on takes by handle follow each publisher's order of publication, as when one thread handles all descriptors. Taking a
+    /// Promises that from now on takes by handle follow each publisher's order of publication, as when one thread handles all of them. Taking a
     /// message then releases that publisher's earlier untaken messages. They count as lost, except those before the first take by handle of that
     /// publisher.
     pub fn expect_handles_in_order(&self) {
@@ -189,7 +189,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use rgaps::{Handle, Subscriber, TakeByHandleError, types::Image};
-    /// fn on_descriptor(subscriber: &Subscriber<Image>, bytes: &[u8; Handle::BYTES]) -> Result<(), TakeByHandleError> {
+    /// fn on_handle(subscriber: &Subscriber<Image>, bytes: &[u8; Handle::BYTES]) -> Result<(), TakeByHandleError> {
     ///     let handle = Handle::from_bytes(bytes);
     ///     let sample = subscriber.take_by_handle(&handle, Duration::from_millis(100))?;
     ///     assert_eq!(sample.info().sequence, handle.sequence);

@@ -274,7 +274,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let first = push(0);
     subscriber.take_by_handle(&first, LONG).unwrap();
     let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
-    // Each descriptor arrives before its message, which is sent once the take waits.
+    // Each handle arrives before its message, which is sent once the take waits.
     let early = |handle: Handle, n| {
         let is_sent = Cell::new(false);
         let send = || {
