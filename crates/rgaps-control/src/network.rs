@@ -595,6 +595,7 @@ mod tests {
             no_rdma: "no device".to_owned(),
             remembers: true,
             resume: vec![(5, 6)],
+            keeps_history: true,
         };
         for answer in [Ok(offer), Err(RingRefusal::NoSubscribers("/camera/front".to_owned()))] {
             let (asker, sent) = (first.asker(), request.clone());

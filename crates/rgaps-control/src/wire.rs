@@ -211,6 +211,8 @@ pub struct RingOffer {
     pub remembers: bool,
     /// The last message that it has of each publisher: (publisher, sequence). The sender resends only newer ones.
     pub resume: Vec<(u64, u64)>,
+    /// Whether late joiners get history of all publishers in `resume`. Otherwise the sender resends its history.
+    pub keeps_history: bool,
 }
 
 /// A subscribing host's refusal.
@@ -462,6 +464,7 @@ mod tests {
             no_rdma: "no device".to_owned(),
             remembers: true,
             resume: vec![],
+            keeps_history: true,
         }
     }
 

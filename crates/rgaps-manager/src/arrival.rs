@@ -111,6 +111,8 @@ struct Partial {
     loan: Option<LoanedMessage>,
     /// Up to which message of its publisher the sender owes none.
     previous: u64,
+    /// The sender has not sent it.
+    skipped: bool,
     info: MessageInfo,
     meta: [u8; ENVELOPE_BYTES_MAX],
     meta_bytes: usize,
@@ -412,7 +414,7 @@ impl Arrival {
         crash::point("arrival.begin");
         let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
         self.dropped += u64::from(loan.is_none() && !skipped);
-        let partial = Partial { origin, loan, previous, info, meta: bytes, meta_bytes, history_depth };
+        let partial = Partial { origin, loan, previous, skipped, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -442,7 +444,7 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { origin, loan, previous, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { origin, loan, previous, skipped, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
@@ -452,7 +454,10 @@ impl Arrival {
         }
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(origin) {
-                self.setup.slot_table.count_lost(lost + 1, since);
+                // A message that has arrived is lost for all subscribers that are here now.
+                let since_arrival = if skipped { since } else { self.setup.slot_table.segment().queue().end() };
+                self.setup.slot_table.count_lost(lost, since);
+                self.setup.slot_table.count_lost(1, since_arrival);
                 self.state.received.give_up(origin);
             }
             return Ok(());

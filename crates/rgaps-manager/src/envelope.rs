@@ -80,7 +80,7 @@ impl Envelope {
         envelope
     }
 
-    /// Says that no message before this one is owed.
+    /// Says up to which message of the publisher none is owed.
     pub fn set_previous(&mut self, previous: u64) {
         self.put(72, &previous.to_le_bytes());
     }

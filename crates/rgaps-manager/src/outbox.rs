@@ -52,11 +52,18 @@ struct Outgoing {
     pool: Arc<dyn PoolMemory>,
     envelope: Envelope,
     head: MessageHead,
+    /// Up to which message of its publisher none is owed, as its envelope says.
+    previous: u64,
     /// Bytes posted; `None` before the first record.
     sent: Option<u64>,
 }
 
 impl Outgoing {
+    fn set_previous(&mut self, previous: u64) {
+        self.previous = previous;
+        self.envelope.set_previous(previous);
+    }
+
     fn is_sent(&self) -> bool {
         self.sent == Some(self.head.total)
     }
@@ -104,32 +111,44 @@ impl Outbox {
     }
 
     /// Adds a message. Its bytes are in `pool`; the caller has checked that.
-    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope) {
+    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope, previous: u64) {
         let info = held.info();
         let origin = Origin { publisher: info.publisher, sequence: info.sequence };
         let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
         self.next_id += ID_STEP;
-        self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
+        self.queue.push_back(Outgoing { held, pool, envelope, head, previous, sent: None });
     }
 
-    /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning. A host that remembers nothing
-    /// is owed nothing before them.
+    /// Releases the messages that the other host has, or has counted as lost, by publisher.
+    pub(crate) fn resume(&mut self, has: &HashMap<u64, u64>) {
+        self.release(|outgoing| {
+            has.get(&outgoing.head.origin.publisher).is_some_and(|s| outgoing.head.origin.sequence <= *s)
+        });
+    }
+
+    /// Starts a connection: sends the messages from their beginning. A host that `remembers` this one is owed what was published between those in
+    /// `has` and these messages.
     pub(crate) fn connected(
         &mut self,
         remembers: bool,
         has: &HashMap<u64, u64>,
         staged: Option<(&Arc<dyn Backend>, u32)>,
     ) -> Result<(), DeviceError> {
-        self.release(|outgoing| {
-            has.get(&outgoing.head.origin.publisher).is_some_and(|s| outgoing.head.origin.sequence <= *s)
-        });
         // Messages that were taken from history again are older than the rest.
         self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
+        let mut before: HashMap<u64, u64> = HashMap::new();
+        for outgoing in &self.queue {
+            let first = before.entry(outgoing.head.origin.publisher).or_insert(u64::MAX);
+            *first = outgoing.previous.min(*first);
+        }
+        before.extend(has);
         for outgoing in &mut self.queue {
+            let Origin { publisher, sequence } = outgoing.head.origin;
+            let before = before.entry(publisher).or_insert(0);
+            let owed_from = if remembers { *before } else { u64::MAX };
+            outgoing.set_previous(owed_from.min(sequence.saturating_sub(1)));
+            *before = sequence.max(*before);
             outgoing.sent = None;
-            if !remembers {
-                outgoing.envelope.set_previous(outgoing.head.origin.sequence.saturating_sub(1));
-            }
             outgoing.head.id = MessageId(self.next_id);
             self.next_id += ID_STEP;
         }
@@ -411,7 +430,7 @@ mod tests {
                 let before = taken_by_this_thread();
                 let held = reader.take().unwrap().unwrap();
                 let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
-                outbox.push(held, pool.clone(), envelope);
+                outbox.push(held, pool.clone(), envelope, 0);
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
                     outbox.post(&mut link, reusable).unwrap();

@@ -42,6 +42,8 @@ use crate::verbs::Verbs;
 #[cfg(test)]
 mod forged;
 #[cfg(test)]
+mod history;
+#[cfg(test)]
 mod lies;
 #[cfg(test)]
 mod unsent;

@@ -122,6 +122,11 @@ impl Received {
         self.known.iter().map(|(publisher, known)| (*publisher, known.last.sequence)).collect()
     }
 
+    /// Whether the present port keeps history of each publisher.
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.known.values().all(|known| known.here > 0)
+    }
+
     /// Judges a message of which the first record arrives.
     pub(crate) fn judge(&self, origin: Origin) -> Verdict {
         let Some(known) = self.known.get(&origin.publisher) else {

@@ -233,7 +233,9 @@ impl Sender {
         if !offer.remembers {
             self.count_anew();
         }
-        self.take_history_again(&has);
+        let nothing = HashMap::new();
+        self.outbox.resume(&has);
+        self.take_history_again(if offer.keeps_history { &has } else { &nothing });
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
         // Staging is this host's memory: the other host may shorten the chunks but never enlarge them.
@@ -279,15 +281,15 @@ impl Sender {
         )))
     }
 
-    /// Resends the history to a host that has recreated the topic, since its last subscriber left and a new one joined: it no longer has the messages
-    /// that it acknowledged.
-    fn take_history_again(&mut self, has: &HashMap<u64, u64>) {
+    /// Resends the history that the other host does not keep, although it may have received it before: its manager has a new port, or has recreated
+    /// the topic.
+    fn take_history_again(&mut self, kept: &HashMap<u64, u64>) {
         if self.setup.control.kept_depth() == 0 {
             return;
         }
         let own_host = self.setup.own_host.0;
         let again = self.reader.take_history_again(|info| {
-            info.source_host == own_host && has.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
+            info.source_host == own_host && kept.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
         for held in again {
             let _ = self.pack(held);
@@ -481,7 +483,7 @@ impl Sender {
         let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
-        self.outbox.push(held, pool, envelope);
+        self.outbox.push(held, pool, envelope, previous);
         Some(())
     }
 

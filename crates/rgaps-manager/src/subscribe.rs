@@ -372,7 +372,7 @@ impl SubscribeManager {
         state: Box<ArrivalState>,
         remembers: bool,
     ) -> Result<RingOffer, RingRefusal> {
-        let resume = state.received.resume();
+        let (resume, keeps_history) = (state.received.resume(), state.received.keeps_history());
         let slot = state.slot();
         let place = self.budgets.links.take(request.host);
         let made = place.map_err(RingRefusal::NoRoom).and_then(|place| {
@@ -432,6 +432,7 @@ impl SubscribeManager {
             rdma: rdma.ok(),
             remembers,
             resume,
+            keeps_history,
         })
     }
 

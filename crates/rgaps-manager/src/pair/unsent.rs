@@ -393,3 +393,24 @@ fn a_later_subscriber_does_not_count_the_missing_first_messages_from_before_it_j
     assert_eq!((subscriber.sequences_to(6), late.sequences_to(6)), (vec![6], vec![6]));
     assert_eq!((subscriber.lost(), late.lost()), (5, 0));
 }
+
+#[test]
+fn a_message_without_room_counts_for_every_subscriber_that_is_there() {
+    let config = Config { keep_all_timeout_ms: 100, ..Config::default() };
+    let mut pair = Pair::configured(host(), host(), 2, config);
+    let mut early = pair.subscriber();
+    pair.announce(true);
+    pair.send(900_000);
+    let held = early.take();
+    until("the acknowledgement", || {
+        pair.port.reclaim();
+        pair.port.pool().used_bytes == 0
+    });
+    let mut second = pair.subscriber();
+    pair.send(900_000);
+    until("the loss", || early.lost() == 1);
+    drop(held);
+    pair.send(100);
+    assert_eq!((early.sequences_to(3), second.sequences_to(3)), (vec![3], vec![3]));
+    assert_eq!((early.lost(), second.lost()), (1, 1));
+}

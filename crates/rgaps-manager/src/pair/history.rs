@@ -1,0 +1,69 @@
+//! Late joiners get the history of another host's publishers, whatever happened to the port that kept it.
+
+use super::*;
+
+/// Linked hosts, with a publisher that keeps its last five messages, and a subscriber that has taken all eight.
+fn latched() -> (Pair, Subscriber) {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(5);
+    let mut early = pair.subscriber();
+    pair.announce(true);
+    (0..8).for_each(|_| pair.send(100));
+    assert_eq!(early.sequences_to(8), (1..=8).collect::<Vec<u64>>());
+    until("the acknowledgement", || pair.status().contains("8 messages sent"));
+    (pair, early)
+}
+
+fn late(pair: &Pair) -> Subscriber {
+    let mut to = pair.to();
+    let spec = SubscriberSpec { depth: 60, ..Default::default() };
+    let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let qos = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
+    to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
+    let pages = to.topic.slot_table.pages(slot).unwrap();
+    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, true).unwrap() }
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_the_port_ended_with_the_last_subscriber() {
+    let (mut pair, _early) = latched();
+    pair.cut();
+    {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        topic.reclaim();
+        topic.subscribers.clear();
+    }
+    let mut late = late(&pair);
+    pair.mend();
+    assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_the_port_was_made_anew_for_larger_messages() {
+    let (mut pair, mut early) = latched();
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.pool_bytes *= 4);
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    pair.cut();
+    pair.mend();
+    pair.send(100);
+    assert_eq!(early.sequences_to(9), [9]);
+    assert_eq!(late(&pair).sequences_to(9), [5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_its_manager_died() {
+    let (mut pair, mut early) = latched();
+    pair.cut();
+    {
+        let to = pair.to();
+        let ports: Vec<_> = to.topic.slot_table.active_publishers().collect();
+        ports.into_iter().for_each(|port| to.topic.drain(port));
+    }
+    pair.to().restart();
+    pair.mend();
+    pair.send(100);
+    assert_eq!(early.sequences_to(9), [9]);
+    assert_eq!(late(&pair).sequences_to(9), [5, 6, 7, 8, 9]);
+}
