@@ -148,7 +148,7 @@ impl Adoption {
         }
     }
 
-    /// A client keeps an awaited slot only because its streams may still write there.
+    /// A client keeps an awaited slot only because its streams may still write there, or the slot could not be taken back.
     pub(crate) fn handle_kept(&mut self, occupied: &Occupied) {
         let topic = self.topics.get_mut(&occupied.topic);
         if let Some(awaited) = topic.and_then(|topic| topic.slots.get_mut(&occupied.slot)) {

@@ -95,7 +95,8 @@ impl Manager {
             }
             for slot in &handed.slots {
                 let beside: Vec<OwnedFd> = fds.by_ref().take(slot.fds as usize).collect();
-                let done = adopted.clone().and_then(|_| self.take_back(client, handed.topic, slot, beside));
+                let occupied = Occupied { topic: handed.topic, slot: slot.of.slot() };
+                let done = adopted.clone().and_then(|_| self.take_back(client, &occupied, slot, beside));
                 match done {
                     Ok(Taken::Anew) => {
                         let subscribers = changed.entry(handed.topic).or_default();
@@ -106,6 +107,10 @@ impl Manager {
                     Err(not_taken) => {
                         let (topic, slot, why) = (handed.topic, slot.of.slot(), not_taken.why().to_owned());
                         tracing::warn!(topic = %handed.key, %slot, why, "a slot is not taken back");
+                        // It may protect a sample that its client reads: it stays until the client detaches or ends.
+                        if adopted.is_ok() && self.is_awaited(client, &occupied) {
+                            self.adoption.handle_kept(&occupied);
+                        }
                         refused.push(RefusedSlot { topic, slot, why });
                     }
                 }
@@ -212,16 +217,21 @@ impl Manager {
         }
     }
 
+    /// Whether a slot is one that the client may hand back.
+    fn is_awaited(&self, client: ClientId, occupied: &Occupied) -> bool {
+        self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, occupied))
+    }
+
     fn take_back(
         &mut self,
         client: ClientId,
-        id: TopicId,
+        occupied: &Occupied,
         handed: &HandedSlot,
         fds: Vec<OwnedFd>,
     ) -> Result<Taken, NotTaken> {
-        let occupied = Occupied { topic: id, slot: handed.of.slot() };
-        let occupant = self.clients.occupant(client, &occupied);
-        let is_awaited = self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied));
+        let id = occupied.topic;
+        let occupant = self.clients.occupant(client, occupied);
+        let is_awaited = self.is_awaited(client, occupied);
         let memory = self.memory.clone();
         let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".into()) };
         if occupant.is_none() && !is_awaited || !is_a_clients(topic, occupied.slot) {
@@ -233,7 +243,7 @@ impl Manager {
         }
         match &handed.of {
             Handed::Kept { .. } if is_awaited => {
-                self.adoption.handle_kept(&occupied);
+                self.adoption.handle_kept(occupied);
                 return Ok(Taken::AsBefore);
             }
             Handed::Kept { .. } => {}
@@ -242,7 +252,7 @@ impl Manager {
             Handed::Publisher { slot, qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
                     .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
-                let noted = self.adoption.pool_of(&occupied);
+                let noted = self.adoption.pool_of(occupied);
                 let adopted = memory.adopt(&topic.pools, *slot, noted, &description, fds);
                 adopted.map_err(NotTaken::of_pool)?;
                 topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
@@ -258,7 +268,15 @@ impl Manager {
                 file.reading().map_err(passed_on)?;
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
-                let event = fds.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?.map(Arc::new);
+                let event = match fds.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call) {
+                    // The subscriber keeps its slot, and is woken without the file descriptor.
+                    Err(NotTaken::Refused(why)) => {
+                        let slot = occupied.slot;
+                        tracing::warn!(topic = %topic.key, %slot, why, "an eventfd cannot be used");
+                        None
+                    }
+                    event => event?.map(Arc::new),
+                };
                 if let Some(event) = &event {
                     // A publisher may have published and left before it could know this subscriber.
                     let _ = event.signal();
@@ -270,10 +288,10 @@ impl Manager {
             }
         }
         match occupant {
-            Some(occupant) => self.clients.hand_over(occupant, client, &occupied),
+            Some(occupant) => self.clients.hand_over(occupant, client, occupied),
             None => {
-                self.clients.occupy(client, occupied);
-                self.adoption.handle_handed_back(&occupied);
+                self.clients.occupy(client, *occupied);
+                self.adoption.handle_handed_back(occupied);
             }
         }
         Ok(Taken::Anew)

@@ -20,7 +20,8 @@ pub(crate) struct Noticed {
 }
 
 impl Noticed {
-    /// Maps the words and takes the file descriptors that came with an announcement. Uses `known` if it is the same slot's mapping.
+    /// Maps the words and takes the file descriptors that came with an announcement. Uses `known` if it is the same slot's mapping. The words are taken
+    /// even if the eventfd is no eventfd: a publisher without them would keep all messages for the subscriber.
     pub(crate) fn new(
         topic: TopicId,
         noticed: NoticedSubscriber,
@@ -34,7 +35,11 @@ impl Noticed {
             Some(pages) => pages,
             None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot)?),
         };
-        Ok(Self { pages, event: event.map(EventFd::checked).transpose()?.map(Arc::new) })
+        let event = event.map(EventFd::checked).transpose().unwrap_or_else(|error| {
+            tracing::debug!(%error, slot = slot.index, "a subscriber's event descriptor cannot be used");
+            None
+        });
+        Ok(Self { pages, event: event.map(Arc::new) })
     }
 
     /// The subscriber's own words.
