@@ -55,8 +55,8 @@ pub(crate) fn hand_back(
     Ok(())
 }
 
-/// Moves members from the front of `left` into one message, as many as the message and this process's file descriptors allow. An error if this
-/// process has no file descriptors for the first one.
+/// Moves members from the front of `left` into one message, as many as the message and this process's file descriptors allow. An error, to try again
+/// later, if the first one cannot be exported.
 fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionError> {
     let mut batch = Batch::default();
     while batch.members.len() < slots_max
@@ -73,15 +73,11 @@ fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionE
             },
             Err(error) => (member, error),
         };
-        if !is_first {
-            left.push_front(member);
-            break;
-        }
-        if is_lack(&why) {
-            left.push_front(member);
+        left.push_front(member);
+        if is_first {
             return Err(SessionError::Io(io::Error::other(why.to_string())));
         }
-        cut_off(&member, &why.to_string());
+        break;
     }
     Ok(batch)
 }
@@ -203,6 +199,7 @@ mod tests {
     use rgaps_control::{PublisherQos, PublisherSlot, TopicId, TopicKey};
     use rgaps_device::{Choice, PoolMemory, PoolSpec};
     use rgaps_shm::Segment;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::sync::{Arc, Weak};
 
     fn item(number: usize, fds: usize, pool: &Arc<dyn PoolMemory>) -> Item {
@@ -248,6 +245,24 @@ mod tests {
         send(batch);
         assert_eq!(slots, topics);
         sent
+    }
+
+    #[test]
+    fn a_slot_is_handed_back_later_if_the_process_may_have_no_descriptors() {
+        // In a process of its own: limits are the process's.
+        if !rgaps_testing::again_with(&[], |_| Ok(())) {
+            return;
+        }
+        let backend = rgaps_device::open(Choice::Host).unwrap().backend;
+        let pool = backend.create_pool(&PoolSpec { name: "limit".to_owned(), bytes: 1 }).unwrap();
+        let mut left = VecDeque::from([item(0, 0, &pool).member, item(1, 0, &pool).member]);
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum }).unwrap();
+        let filled = fill(&mut left, HANDED_SLOTS_MAX);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+        assert!(left.iter().all(|member| !member.attachment.is_cut_off()) && left.len() == 2, "{left:?}");
+        assert!(filled.unwrap_err().is_lack());
+        assert_eq!(fill(&mut left, HANDED_SLOTS_MAX).unwrap().members.len(), 2);
     }
 
     #[test]
