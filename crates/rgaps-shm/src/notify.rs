@@ -27,7 +27,7 @@ pub mod iceoryx;
 
 /// The side that wakes.
 pub trait Wake {
-    /// Wakes every waiter.
+    /// Wakes every waiter. After an error with one of them, the others are woken all the same.
     fn wake(&mut self) -> io::Result<()>;
 }
 
@@ -338,6 +338,23 @@ mod tests {
         wait.arm().unwrap();
         topic.subscribers.wake().unwrap();
         assert!(!wait.wait(Duration::from_millis(1)).unwrap());
+    }
+
+    #[test]
+    fn a_descriptor_that_cannot_be_signalled_silences_no_other() {
+        let mut topic = Topic::new();
+        let file = crate::SubscriberFile::create().unwrap();
+        let other = topic.slot_table.admit_subscriber(&crate::SubscriberSpec::default(), &file).unwrap();
+        let event = EventFd::new().unwrap();
+        let broken = EventFd::from_fd(std::fs::File::open("/dev/null").unwrap().into());
+        for (slot, event) in [(topic.slot, broken), (other, event.try_clone().unwrap())] {
+            topic.slot_table.mark_descriptor(slot, true);
+            topic.subscribers.add(topic.slot_table.pages(slot).unwrap(), Some(Arc::new(event)));
+        }
+        let mut wait = EventWait::new(event);
+        wait.arm().unwrap();
+        assert!(topic.subscribers.wake().is_err());
+        assert!(wait.wait(LONG).unwrap());
     }
 
     #[test]

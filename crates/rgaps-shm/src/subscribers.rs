@@ -194,12 +194,13 @@ impl Wake for Subscribers {
         if bell::is_heard(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
             futex::wake_all(arrivals);
         }
-        for index in bits(&header.event_fds.0) {
+        let mut outcome = Ok(());
+        for index in bits(&header.fds.0) {
             let Some(slot) = self.segment.occupant(index) else { continue };
             if let Some(event) = self.get(slot).and_then(|known| known.event.as_ref()) {
-                event.signal()?;
+                outcome = outcome.and(event.signal());
             }
         }
-        Ok(())
+        outcome
     }
 }
