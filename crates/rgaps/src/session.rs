@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -26,7 +26,6 @@ use rgaps_control::spawn::Autostart;
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::async_request::AsyncRequest;
 use crate::attachment::{Attachment, GrantedSlot};
@@ -405,11 +404,15 @@ impl Session {
     /// Sleeps until the socket, `kick` or the eventfd of a waiting task is readable, at most `tick`. Wakes the tasks.
     fn sleep(&self, connection: Option<&Connection>, tick: Duration) {
         let sleeping = self.sleepers.all();
-        let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&self.kick, PollFlags::IN)];
-        fds.extend(sleeping.iter().map(|(event, _)| PollFd::new(event.as_ref(), PollFlags::IN)));
-        fds.extend(connection.map(|connection| PollFd::new(connection, PollFlags::IN)));
-        let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(tick)));
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.kick.as_fd()];
+        fds.extend(sleeping.iter().map(|(event, _)| event.as_fd()));
+        fds.extend(connection.map(|connection| connection.as_fd()));
+        let ready = rgaps_os::poll::readable_among(&fds, tick).unwrap_or_else(|error| {
+            // The kernel lacks memory, for example. A task that is woken for nothing looks and waits again.
+            tracing::debug!(%error, "the node's thread cannot wait for descriptors");
+            std::thread::sleep(READY_TICK);
+            vec![true; fds.len()]
+        });
         let _ = self.kick.drain();
         for ((event, waker), _) in sleeping.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             self.sleepers.set(&event, None);

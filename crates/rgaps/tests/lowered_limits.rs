@@ -1,17 +1,24 @@
-//! A program may lower its limit of descriptors (RLIMIT_NOFILE) below the number that it has open, as sandboxes do: what it has stays usable.
+//! A program may lower its limit of descriptors (RLIMIT_NOFILE) below the number that it has open, as sandboxes do: what it has stays usable. poll(2)
+//! then refuses more descriptors than the limit.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use rgaps::types::Bytes;
-use rgaps::{Node, Publisher};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rgaps::{Node, Publisher, Sample, Subscriber, TakeError};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
+const MANY: usize = 60;
 
 fn rgapsd(dir: &RuntimeDir) -> Child {
     let mut command = Command::new(programs::find("rgapsd"));
@@ -66,5 +73,59 @@ fn a_publisher_that_may_open_no_descriptor_wakes_its_subscribers() {
         assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "message {byte} wakes nobody");
         assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [byte]);
         prlimit(Pid::from_raw(child.id() as i32), Resource::Nofile, limit(0)).unwrap();
+    }
+}
+
+struct Woken(Sender<usize>, usize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(self.1);
+    }
+}
+
+type Next<'a> = Pin<Box<dyn Future<Output = Result<Sample<Bytes>, TakeError>> + 'a>>;
+
+#[test]
+fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_descriptors() {
+    // In a process of its own: limits are the process's.
+    if !again_with(&[], |_| Ok(())) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("limit-tasks").unwrap();
+    let _manager = rgapsd(&dir);
+    let (publishing, subscribing) = (node(&dir), node(&dir));
+    let publisher = publishing.publisher::<Bytes>("a").unwrap();
+    let subscribers: Vec<Subscriber<Bytes>> = (0..MANY).map(|_| subscribing.subscriber("a").unwrap()).collect();
+    // Each maps the pool, and has its event descriptor.
+    push(&publisher, 0);
+    for subscriber in &subscribers {
+        subscriber.descriptor().unwrap();
+        assert!(subscriber.wait(LONG).unwrap().is_some());
+    }
+    for descriptors in [1024, 32, 0] {
+        setrlimit(Resource::Nofile, limit(descriptors)).unwrap();
+        // The first wait may have begun with the former limit.
+        for byte in 1..4 {
+            let (woken, wakes) = channel();
+            let mut tasks: Vec<Next<'_>> =
+                subscribers.iter().map(|subscriber| Box::pin(subscriber.next()) as _).collect();
+            let poll = |tasks: &mut [Next<'_>], number: usize| {
+                let waker = Waker::from(Arc::new(Woken(woken.clone(), number)));
+                tasks[number].as_mut().poll(&mut Context::from_waker(&waker))
+            };
+            (0..MANY).for_each(|number| assert!(poll(&mut tasks, number).is_pending()));
+            push(&publisher, byte);
+            let mut taken = 0;
+            while taken < MANY {
+                let number = wakes.recv_timeout(LONG);
+                let number = number.unwrap_or_else(|_| panic!("{taken} of {MANY} are woken, limit {descriptors}"));
+                if let Poll::Ready(sample) = poll(&mut tasks, number) {
+                    assert_eq!(sample.unwrap().bytes(), [byte]);
+                    taken += 1;
+                }
+            }
+        }
     }
 }

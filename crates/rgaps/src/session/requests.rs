@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use rgaps_control::local::{Body, Connection, LocalError, Request};
 use rgaps_os::EventFd;
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
 use crate::async_request::AsyncRequest;
@@ -195,8 +194,7 @@ impl Session {
     /// Does a part of the node's thread's work while that thread itself waits for an answer.
     fn serve(&self, connection: &Connection, slice: Duration) -> Result<(), LocalError> {
         self.ask_questions(connection);
-        let mut fds = [PollFd::new(connection, PollFlags::IN)];
-        let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(slice)));
+        let _ = rgaps_os::poll::readable(connection, slice);
         self.read(connection)
     }
 }
