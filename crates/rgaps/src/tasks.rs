@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -21,24 +22,20 @@ use crate::node::NodeInner;
 /// The tasks that wait on one subscriber. The node's thread wakes this object, which wakes them all.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    wakers: HashMap<u64, Waker>,
-    next: u64,
+    wakers: Mutex<HashMap<u64, Waker>>,
+    /// Counts the tasks' numbers.
+    last: AtomicU64,
 }
 
 impl Tasks {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Wake for Tasks {
     fn wake(self: Arc<Self>) {
-        let woken = std::mem::take(&mut self.lock().wakers);
+        let woken = std::mem::take(&mut *self.lock());
         // Not under the lock: a waker may poll its task at once.
         woken.into_values().for_each(wake);
     }
@@ -86,14 +83,12 @@ pub(crate) struct Enlistment<'a> {
 
 impl<'a> Enlistment<'a> {
     pub(crate) fn new(tasks: &'a Arc<Tasks>, node: &'a NodeInner, event: &'a OnceLock<Arc<EventFd>>) -> Self {
-        let mut waiting = tasks.lock();
-        waiting.next += 1;
-        Self { tasks, node, event, number: waiting.next }
+        Self { tasks, node, event, number: tasks.last.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Puts the task on the list: it will be woken once, together with all others.
     pub(crate) fn enlist(&self, waker: &Waker) {
-        let former = self.tasks.lock().wakers.insert(self.number, waker.clone());
+        let former = self.tasks.lock().insert(self.number, waker.clone());
         // Not under the lock: dropping the waker may drop its task, whose `Enlistment` takes the lock.
         drop(former);
     }
@@ -101,9 +96,9 @@ impl<'a> Enlistment<'a> {
     /// Makes the node's thread wake all listed tasks when the eventfd is readable, if there is one.
     pub(crate) fn watch(&self) {
         // Under the lock, so that a task that leaves does not undo this.
-        let waiting = self.tasks.lock();
+        let wakers = self.tasks.lock();
         match self.event.get() {
-            Some(event) if waiting.wakers.contains_key(&self.number) => {
+            Some(event) if wakers.contains_key(&self.number) => {
                 self.node.wake_when_readable(event, Some(Waker::from(self.tasks.clone())));
             }
             _ => {}
@@ -113,15 +108,19 @@ impl<'a> Enlistment<'a> {
 
 impl Drop for Enlistment<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.tasks.lock();
-        let own = waiting.wakers.remove(&self.number);
+        // In a forked child the lock may be that of its parent's thread, which never releases it there.
+        if !self.node.is_owner() {
+            return;
+        }
+        let mut wakers = self.tasks.lock();
+        let own = wakers.remove(&self.number);
         // Also if this task was woken: the thread may watch again for other tasks, which may have been woken since.
-        if waiting.wakers.is_empty()
+        if wakers.is_empty()
             && let Some(event) = self.event.get()
         {
             self.node.wake_when_readable(event, None);
         }
-        drop(waiting);
+        drop(wakers);
         // Not under the lock: dropping the waker may drop its task.
         drop(own);
     }

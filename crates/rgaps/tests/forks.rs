@@ -7,6 +7,8 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
 use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, contract};
@@ -287,4 +289,60 @@ fn a_node_dropped_while_its_manager_is_stopped_leaves_no_slot_though_it_has_fork
     forked.client.output_after("dropped").expect("it does not wait for each");
     forked.manager.go_on().unwrap();
     until("no slot is left", || forked.subscribers() == 0);
+}
+
+/// A waker whose clones are made only after another thread has been told and has answered.
+struct SlowToClone(Sender<()>, Receiver<()>);
+
+impl SlowToClone {
+    const FUNCTIONS: RawWakerVTable = RawWakerVTable::new(
+        |waker| {
+            // SAFETY: `wake_by` keeps the value while there is a waker of it, and only one thread has one.
+            let Self(begun, done) = unsafe { &*waker.cast::<Self>() };
+            begun.send(()).unwrap();
+            done.recv_timeout(LONG).unwrap();
+            // SAFETY: the functions of a waker that does nothing accept any data.
+            RawWaker::new(std::ptr::null(), Waker::noop().vtable())
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+
+    fn waker(&self) -> Waker {
+        // SAFETY: the functions above read the value only, which outlives the waker: see the only caller.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::from_ref(self).cast(), &Self::FUNCTIONS)) }
+    }
+}
+
+#[test]
+fn a_forked_child_may_drop_a_future_while_another_thread_enlisted_a_task() {
+    let Some(bench) = Bench::new() else { return };
+    let mut waiting = Box::pin(bench.subscriber.next());
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let (begun, has_begun) = channel();
+    let (finish, done) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let slow = SlowToClone(begun, done);
+            let waker = slow.waker();
+            let mut next = Box::pin(bench.subscriber.next());
+            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        });
+        has_begun.recv_timeout(LONG).unwrap();
+        // SAFETY: the child drops its copy of a future, like a program that returns from `main`, and ends with _exit.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: ends the child by a signal if it hangs.
+            unsafe { libc::alarm(20) };
+            drop(waiting);
+            // SAFETY: ends the child without running its parent's destructors.
+            unsafe { libc::_exit(0) };
+        }
+        finish.send(()).unwrap();
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0, "status of the child; 14 is SIGALRM");
+    });
 }
