@@ -12,7 +12,7 @@ use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, St
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::queue::Position;
-use rgaps_shm::space::loan_within;
+use rgaps_shm::space::{CutOff, loan_within};
 use rgaps_shm::writer;
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
@@ -117,7 +117,11 @@ impl PublisherInner {
             let port = self.port();
             (port.readers(), port.space())
         };
-        let in_vain = match loan_within(&mut space, exhaustion, || self.port().try_loan(bytes, exhaustion)) {
+        let attempt = || match self.attachment.is_cut_off() {
+            true => Err(CutOff(self.attachment.slot.into()).into()),
+            false => self.port().try_loan(bytes, exhaustion),
+        };
+        let in_vain = match loan_within(&mut space, exhaustion, attempt) {
             Err(error @ LoanError::TimedOut { .. }) => error,
             done => return done,
         };

@@ -227,6 +227,7 @@ impl<T: Meta> Subscriber<T> {
             return Ok(self.sample_of(held, stream)?);
         }
         while held.readiness() == Readiness::Pending {
+            self.check_attached()?;
             let (offset, value) = held.ready_word();
             let words = self.inner().completions.ready_words().map_err(|source| self.device_error(source))?;
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -250,11 +251,11 @@ impl<T: Meta> Subscriber<T> {
         timeout: Duration,
         is_over: impl Fn() -> bool,
     ) -> Result<Held, TakeByHandleError> {
-        self.check_attached()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner().reader().waiter();
         loop {
+            self.check_attached()?;
             waiter.arm().map_err(|source| self.wait_error(source))?;
             let newest = match self.find(handle)? {
                 Found::Here(held) => {
