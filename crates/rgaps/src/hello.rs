@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
@@ -132,6 +133,8 @@ pub(crate) struct Hello<'a> {
     pub(crate) dir: &'a RuntimeDir,
     pub(crate) program: &'a str,
     pub(crate) locks: &'a mut Locks,
+    /// Set by another thread when the client waits for no answer any more.
+    pub(crate) is_over: &'a AtomicBool,
 }
 
 /// A manager that knows this client.
@@ -168,12 +171,12 @@ impl Hello<'_> {
         let pidfd = PidFd::own()?;
         let (program, locks) = (self.program.to_owned(), self.locks.ids());
         let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, locks };
-        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_| ())?;
+        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], self.is_over, |_| ())?;
         let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
         if let Some(file) = files.into_iter().next() {
             // The lock is kept even if no answer comes, since the manager may have noted it.
             self.locks.add(welcome.lock, ProcessLock::take(file)?);
-            ask(&connection, Body::Locked, &[], |_| ())?;
+            ask(&connection, Body::Locked, &[], self.is_over, |_| ())?;
         }
         if !self.locks.keep_only(welcome.lock) {
             return Err(SessionError::Confused);
@@ -182,18 +185,20 @@ impl Hello<'_> {
     }
 }
 
-/// Sends a request and waits for its answer, on a connection that no other thread reads. Notices that arrive meanwhile go to `notice`.
+/// Sends a request and waits for its answer, on a connection that no other thread reads, unless `is_over`. Notices that arrive meanwhile go to
+/// `notice`.
 pub(crate) fn ask(
     connection: &Connection,
     body: Body,
     fds: &[BorrowedFd<'_>],
+    is_over: &AtomicBool,
     mut notice: impl FnMut(Notice),
 ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
     connection.send(&Request { id: 0, body }, fds)?;
-    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let began = Instant::now();
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let packet = connection.receive::<ToClient>(left)?;
+        let left = ANSWER_TIMEOUT.saturating_sub(began.elapsed());
+        let packet = connection.receive::<ToClient>(left.min(RECONNECT_INTERVAL))?;
         let complete = packet.as_ref().map_or(Ok(()), |packet| packet.complete());
         match packet.map(|packet| (packet.message, packet.fds)) {
             Some((ToClient::Reply { id: 0, reply }, fds)) => {
@@ -201,7 +206,9 @@ pub(crate) fn ask(
             }
             Some((ToClient::Reply { .. }, _)) => {}
             Some((ToClient::Notice(came), _)) => notice(came),
-            None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
+            None if left.is_zero() || is_over.load(Ordering::Acquire) => {
+                return Err(SessionError::TimedOut(began.elapsed().as_millis()));
+            }
             None => {}
         }
     }

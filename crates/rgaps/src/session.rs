@@ -119,7 +119,8 @@ impl Session {
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let mut locks = Locks::default();
-        let mut hello = Hello { dir: &dir, program: &program, locks: &mut locks };
+        let is_over = &AtomicBool::new(false);
+        let mut hello = Hello { dir: &dir, program: &program, locks: &mut locks, is_over };
         let Welcomed { connection, welcome } = hello.say_until_answered(autostart)?;
         // Warn once a node, and not if it never starts a manager: then its configuration is not this process's concern.
         let running = Running::new(dir.path(), welcome.manager_pid);

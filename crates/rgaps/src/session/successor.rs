@@ -45,7 +45,8 @@ impl Session {
                 if self.keeps_slots_only.load(Ordering::Acquire) { Autostart::Never } else { self.autostart };
             let autostart = pauses.autostart(autostart, Instant::now());
             let mut locks = lock(&self.locks);
-            let welcomed = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
+            let (dir, program, is_over) = (&self.dir, &*self.program, &self.stopping);
+            let welcomed = Hello { dir, program, locks: &mut locks, is_over }.say(autostart);
             drop(locks);
             match welcomed.and_then(|welcomed| self.hand_back(welcomed)) {
                 Ok(connection) => {
@@ -76,7 +77,9 @@ impl Session {
     fn hand_back(&self, welcomed: Welcomed) -> Result<Connection, SessionError> {
         let Welcomed { connection, .. } = welcomed;
         let notice = |notice| self.notice(notice);
-        let mut ask = |body, fds: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, fds, notice)?.0);
+        let mut ask = |body, fds: &[BorrowedFd<'_>]| {
+            Ok(hello::ask(&connection, body, fds, &self.stopping, notice)?.0)
+        };
         hand_back::hand_back(self.to_hand_back(), &mut ask)?;
         Ok(connection)
     }
