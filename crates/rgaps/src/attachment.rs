@@ -7,6 +7,7 @@ use rgaps_control::local::{Body, RefusedSlot};
 use rgaps_control::{EndpointSlot, TopicId, TopicKey};
 use rgaps_shm::Segment;
 
+use crate::hello::SessionError;
 use crate::session::{DETACH_TIMEOUT, Session};
 
 /// A slot of a topic, owned by a publisher (`PublisherSlot`), by a subscriber (`SubscriberSlot`), or by either (`EndpointSlot`).
@@ -69,7 +70,10 @@ impl Drop for GrantedSlot<'_> {
             return self.session.send_later(detach);
         }
         if let Err(error) = self.session.request_within(&detach, &[], DETACH_TIMEOUT) {
-            tracing::debug!(%error, "a slot that was granted and not used could not be given back");
+            tracing::debug!(%error, "giving back a slot that was granted and not used was not acknowledged");
+            if !matches!(error, SessionError::Refused(_)) {
+                self.session.send_later(detach);
+            }
         }
     }
 }

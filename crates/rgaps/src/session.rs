@@ -573,6 +573,19 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_is_not_used_is_given_back_later_if_the_socket_is_full() {
+        let _watchdog = rgaps_testing::Watchdog::new(Duration::from_secs(100));
+        let (session, _manager) = session("unused");
+        let connection = lock(&session.connection).clone();
+        while session.tell(&connection, Body::Topics { after: None }) {}
+        let short = Some(Duration::from_millis(10));
+        rustix::net::sockopt::set_socket_timeout(&connection, rustix::net::sockopt::Timeout::Send, short).unwrap();
+        let slot = SubscriberSlot { index: 3, generation: 1 };
+        drop(session.granted(TopicId([1; 16]), slot.into()));
+        assert_eq!(lock(&session.unsent_detaches).len(), 1, "it is sent when the manager reads again");
+    }
+
+    #[test]
     fn a_slot_granted_after_the_request_timed_out_is_given_back() {
         let (session, manager) = session("late");
         let answer = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
