@@ -54,7 +54,7 @@ impl EventFd {
         }
     }
 
-    /// Sets O_NONBLOCK, which all holders of the counter share, if another one has cleared it. Not poll(2) instead, which refuses every descriptor
+    /// Sets O_NONBLOCK, which all holders of the counter share, if another one has cleared it. Not poll(2) instead, which refuses every file descriptor
     /// in a process that may have none.
     fn make_nonblocking(&self) -> io::Result<()> {
         let flags = fcntl_getfl(&self.0)?;

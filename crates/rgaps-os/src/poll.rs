@@ -25,13 +25,13 @@ pub fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Like `readable`, for each of these descriptors. Ends when one of them is readable.
+/// Like `readable`, for each of these file descriptors. Ends when one of them is readable.
 pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     match poll(&mut polled, Some(&timespec(timeout))) {
         Ok(_) => Ok(ready(&polled)),
         Err(Errno::INTR) => Ok(vec![false; fds.len()]),
-        Err(Errno::INVAL) => in_slices(&mut polled, crate::descriptors::limit(), timeout),
+        Err(Errno::INVAL) => in_slices(&mut polled, crate::fds::limit(), timeout),
         Err(error) => Err(error.into()),
     }
 }
@@ -74,7 +74,7 @@ mod tests {
     use crate::EventFd;
 
     #[test]
-    fn more_descriptors_than_the_limit_are_polled_in_slices() {
+    fn more_fds_than_the_limit_are_polled_in_slices() {
         let events: Vec<EventFd> = (0..5).map(|_| EventFd::new().unwrap()).collect();
         let mut polled: Vec<PollFd<'_>> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
         let long = Duration::from_secs(60);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_a_process_that_may_have_no_descriptors_pauses() {
+    fn a_wait_in_a_process_that_may_have_no_fds_pauses() {
         let event = EventFd::new().unwrap();
         let began = Instant::now();
         assert_eq!(in_slices(&mut [PollFd::new(&event, PollFlags::IN)], 0, Duration::MAX).unwrap(), [true]);

@@ -341,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_cannot_be_signalled_silences_no_other() {
+    fn an_eventfd_that_cannot_be_signalled_silences_no_other() {
         let mut topic = Topic::new();
         let file = crate::SubscriberFile::create().unwrap();
         let other = topic.slot_table.admit_subscriber(&crate::SubscriberSpec::default(), &file).unwrap();
         let event = EventFd::new().unwrap();
         let broken = EventFd::from_fd(std::fs::File::open("/dev/null").unwrap().into());
         for (slot, event) in [(topic.slot, broken), (other, event.try_clone().unwrap())] {
-            topic.slot_table.mark_descriptor(slot, true);
+            topic.slot_table.mark_event_fd(slot, true);
             topic.subscribers.add(topic.slot_table.pages(slot).unwrap(), Some(Arc::new(event)));
         }
         let mut wait = EventWait::new(event);

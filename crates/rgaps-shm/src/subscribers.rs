@@ -195,7 +195,7 @@ impl Wake for Subscribers {
             futex::wake_all(arrivals);
         }
         let mut outcome = Ok(());
-        for index in bits(&header.fds.0) {
+        for index in bits(&header.event_fds.0) {
             let Some(slot) = self.segment.occupant(index) else { continue };
             if let Some(event) = self.get(slot).and_then(|known| known.event.as_ref()) {
                 outcome = outcome.and(event.signal());

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_handed_back_later_if_the_process_may_have_no_descriptors() {
+    fn a_slot_is_handed_back_later_if_the_process_may_have_no_fds() {
         // In a process of its own: limits are the process's.
         if !rgaps_testing::again_with(&[], |_| Ok(())) {
             return;

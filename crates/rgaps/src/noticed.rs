@@ -36,7 +36,7 @@ impl Noticed {
             None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot)?),
         };
         let event = event.map(EventFd::checked).transpose().unwrap_or_else(|error| {
-            tracing::debug!(%error, slot = slot.index, "a subscriber's event descriptor cannot be used");
+            tracing::debug!(%error, slot = slot.index, "a subscriber's eventfd cannot be used");
             None
         });
         Ok(Self { pages, event: event.map(Arc::new) })

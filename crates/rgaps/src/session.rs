@@ -410,7 +410,7 @@ impl Session {
         fds.extend(connection.map(|connection| connection.as_fd()));
         let ready = rgaps_os::poll::readable_among(&fds, tick).unwrap_or_else(|error| {
             // The kernel lacks memory, for example. A task that is woken for nothing looks and waits again.
-            tracing::debug!(%error, "the node's thread cannot wait for descriptors");
+            tracing::debug!(%error, "the node's thread cannot wait for file descriptors");
             std::thread::sleep(READY_TICK);
             vec![true; fds.len()]
         });

@@ -1,4 +1,4 @@
-//! A program may make its subscriber's event descriptor blocking (fcntl(2); `os.set_blocking` in Python does that): it loses neither slot nor samples,
+//! A program may make its subscriber's eventfd blocking (fcntl(2); `os.set_blocking` in Python does that): it loses neither slot nor samples,
 //! and no publisher waits for it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
@@ -50,7 +50,7 @@ impl Topic {
     }
 
     fn make_blocking(&self) {
-        fcntl_setfl(self.subscriber.descriptor().unwrap(), OFlags::empty()).unwrap();
+        fcntl_setfl(self.subscriber.event_fd().unwrap(), OFlags::empty()).unwrap();
     }
 
     /// The manager dies, and both nodes hand their slots to the next one.
@@ -68,7 +68,7 @@ fn push(publisher: &Publisher<Bytes>, byte: u8) -> Result<(), rgaps::PublishErro
 }
 
 #[test]
-fn a_subscriber_with_a_blocking_event_descriptor_delays_no_later_publisher() {
+fn a_subscriber_with_a_blocking_eventfd_delays_no_later_publisher() {
     let topic = Topic::new("blocking-later", Exhaustion::Refuse);
     topic.make_blocking();
     let later = Topic::publisher(&topic.publishing, Exhaustion::Wait { timeout_ms: 2000 });
@@ -79,7 +79,7 @@ fn a_subscriber_with_a_blocking_event_descriptor_delays_no_later_publisher() {
 }
 
 #[test]
-fn a_subscriber_with_a_blocking_event_descriptor_keeps_its_slot_when_its_manager_dies() {
+fn a_subscriber_with_a_blocking_eventfd_keeps_its_slot_when_its_manager_dies() {
     let mut topic = Topic::new("blocking-slot", Exhaustion::DropOldest);
     topic.make_blocking();
     topic.next_manager();
@@ -89,7 +89,7 @@ fn a_subscriber_with_a_blocking_event_descriptor_keeps_its_slot_when_its_manager
 }
 
 #[test]
-fn a_sample_whose_readers_event_descriptor_blocks_stays_when_the_manager_dies() {
+fn a_sample_whose_readers_eventfd_blocks_stays_when_the_manager_dies() {
     let mut topic = Topic::new("blocking-sample", Exhaustion::DropOldest);
     push(&topic.publisher, 7).unwrap();
     let sample = topic.subscriber.wait(LONG).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! A program may lower its limit of descriptors (RLIMIT_NOFILE) below the number that it has open, as sandboxes do: what it has stays usable. poll(2)
-//! then refuses more descriptors than the limit.
+//! A program may lower its limit of file descriptors (RLIMIT_NOFILE) below the number that it has open, as sandboxes do: what it has stays usable. poll(2)
+//! then refuses more file descriptors than the limit.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -30,8 +30,8 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-fn limit(descriptors: u64) -> Rlimit {
-    Rlimit { current: Some(descriptors), maximum: getrlimit(Resource::Nofile).maximum }
+fn limit(fds: u64) -> Rlimit {
+    Rlimit { current: Some(fds), maximum: getrlimit(Resource::Nofile).maximum }
 }
 
 fn push(publisher: &Publisher<Bytes>, byte: u8) {
@@ -53,13 +53,13 @@ fn role_of_a_publisher() {
 }
 
 #[test]
-fn a_publisher_that_may_open_no_descriptor_wakes_its_subscribers() {
+fn a_publisher_that_may_open_no_fd_wakes_its_subscribers() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let dir = RuntimeDir::new("limit-publisher").unwrap();
     let _manager = rgapsd(&dir);
     let node = node(&dir);
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
-    let event = subscriber.descriptor().unwrap();
+    let event = subscriber.event_fd().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_a_publisher", "--ignored", "--nocapture"]);
     command.env("RGAPS_TEST_LOWERED_LIMITS", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -87,7 +87,7 @@ impl Wake for Woken {
 type Next<'a> = Pin<Box<dyn Future<Output = Result<Sample<Bytes>, TakeError>> + 'a>>;
 
 #[test]
-fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_descriptors() {
+fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_fds() {
     // In a process of its own: limits are the process's.
     if !again_with(&[], |_| Ok(())) {
         return;
@@ -98,14 +98,14 @@ fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_descriptors() {
     let (publishing, subscribing) = (node(&dir), node(&dir));
     let publisher = publishing.publisher::<Bytes>("a").unwrap();
     let subscribers: Vec<Subscriber<Bytes>> = (0..MANY).map(|_| subscribing.subscriber("a").unwrap()).collect();
-    // Each maps the pool, and has its event descriptor.
+    // Each maps the pool, and has its eventfd.
     push(&publisher, 0);
     for subscriber in &subscribers {
-        subscriber.descriptor().unwrap();
+        subscriber.event_fd().unwrap();
         assert!(subscriber.wait(LONG).unwrap().is_some());
     }
-    for descriptors in [1024, 32, 0] {
-        setrlimit(Resource::Nofile, limit(descriptors)).unwrap();
+    for fds in [1024, 32, 0] {
+        setrlimit(Resource::Nofile, limit(fds)).unwrap();
         // The first wait may have begun with the former limit.
         for byte in 1..4 {
             let (woken, wakes) = channel();
@@ -120,7 +120,7 @@ fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_descriptors() {
             let mut taken = 0;
             while taken < MANY {
                 let number = wakes.recv_timeout(LONG);
-                let number = number.unwrap_or_else(|_| panic!("{taken} of {MANY} are woken, limit {descriptors}"));
+                let number = number.unwrap_or_else(|_| panic!("{taken} of {MANY} are woken, limit {fds}"));
                 if let Poll::Ready(sample) = poll(&mut tasks, number) {
                     assert_eq!(sample.unwrap().bytes(), [byte]);
                     taken += 1;
