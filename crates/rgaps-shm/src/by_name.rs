@@ -73,8 +73,9 @@ impl ReaderPort {
         let mut found = None;
         walk(&self.segment, self.cursor, &self.backlog, |position, named| {
             let entry = self.segment.message(named.message);
+            let Some(owner) = self.segment.life_at(position, named).map(|life| life.owner) else { return true };
             let Some((_, info)) = read_life(&self.segment, entry, position, named) else { return true };
-            seen.note(&info);
+            seen.note(&info, owner);
             if MessageName::of(&info) != name {
                 return true;
             }
@@ -91,9 +92,14 @@ impl ReaderPort {
         self.seen.expect_order();
     }
 
-    /// The newest message of each publisher that takes by name have seen, the most recent first.
+    /// The newest message of each publisher that takes by name have seen, in no order.
     pub fn seen(&self) -> impl Iterator<Item = &Seen> {
         self.seen.iter()
+    }
+
+    /// The newest message of this publisher that takes by name have seen.
+    pub fn seen_of(&self, publisher: u64) -> Option<&Seen> {
+        self.seen.of(publisher)
     }
 
     /// After the message at this position was taken: earlier messages go on waiting, within bounds, or are released if takes by name come in

@@ -1,14 +1,18 @@
 //! The names of messages, and what takes by name have seen of each publisher (by_name.rs).
 //!
-//! Bounds      `PUBLISHERS_REMEMBERED` publishers; the one that was silent longest is forgotten first.
+//! Bounds      `SEEN_EACH_MAX` publishers of each slot, since a slot may be a remote host's; of these the one that was silent longest is forgotten
+//!             first. So a host that makes publishers up does not make a subscriber forget those of other slots.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use crate::held::Held;
 use crate::info::{MessageInfo, SEQUENCE_STEP_MAX};
+use crate::layout::PUBLISHERS_MAX;
 
-/// Publishers whose newest message is remembered.
-const PUBLISHERS_REMEMBERED: usize = 64;
+/// Publishers of one slot whose newest message is remembered: as many as a remote host may have.
+const SEEN_EACH_MAX: usize = PUBLISHERS_MAX;
+/// Publishers whose newest message is remembered, at most: if each slot is a remote host's.
+pub const SEEN_MAX: usize = PUBLISHERS_MAX * SEEN_EACH_MAX;
 
 /// A message's name, the same on all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,34 +54,51 @@ pub struct Seen {
     pub first: u64,
     /// Position of the newest message on this host.
     pub position: u64,
+    /// Publisher slot of the newest message.
+    owner: u16,
     is_taken: bool,
 }
 
-/// The newest message of each publisher that takes by name have seen, the most recent first.
+/// The newest message of each publisher that takes by name have seen.
 #[derive(Debug, Default)]
 pub(crate) struct SeenPublishers {
-    seen: VecDeque<Seen>,
+    /// By the publisher's identity.
+    seen: HashMap<u64, Seen>,
     in_order: bool,
     has_given: bool,
 }
 
 impl SeenPublishers {
-    pub(crate) fn note(&mut self, info: &MessageInfo) {
+    /// Notes a message of the publisher slot `owner`.
+    pub(crate) fn note(&mut self, info: &MessageInfo, owner: u16) {
         let name = MessageName::of(info);
-        // The most recent publishers are at the front, so the search is short.
-        let place = self.seen.iter().position(|seen| seen.name.publisher == name.publisher);
-        let known = place.and_then(|place| self.seen.remove(place));
+        let known = self.seen.get(&name.publisher).copied();
+        // Compare positions, not sequences: a message with a forged sequence or epoch is believed only until the next message arrives.
+        if known.is_some_and(|seen| seen.position > info.position) {
+            return;
+        }
+        if known.is_none() {
+            self.make_room(owner);
+        }
         let this = Seen {
             name,
             source_host: info.source_host,
             host_epoch: info.host_epoch,
             first: known.map_or(name.sequence, |seen| seen.first),
             position: info.position,
+            owner,
             is_taken: known.is_some_and(|seen| seen.is_taken),
         };
-        // Compare positions, not sequences: a message with a forged sequence or epoch is believed only until the next message arrives.
-        self.seen.push_front(known.filter(|seen| seen.position > info.position).unwrap_or(this));
-        self.seen.truncate(PUBLISHERS_REMEMBERED);
+        self.seen.insert(name.publisher, this);
+    }
+
+    /// Makes room for one more publisher of a slot.
+    fn make_room(&mut self, owner: u16) {
+        let of_slot = self.seen.values().filter(|seen| seen.owner == owner);
+        let silent = of_slot.clone().min_by_key(|seen| seen.position).map(|seen| seen.name.publisher);
+        if let Some(silent) = silent.filter(|_| of_slot.count() >= SEEN_EACH_MAX) {
+            self.seen.remove(&silent);
+        }
     }
 
     pub(crate) fn expect_order(&mut self) {
@@ -93,8 +114,7 @@ impl SeenPublishers {
     /// whether they are lost.
     pub(crate) fn give(&mut self, name: MessageName) -> Option<bool> {
         let in_order = self.in_order;
-        let mut of_publisher = self.seen.iter_mut().filter(|seen| seen.name.publisher == name.publisher);
-        let seen = of_publisher.next().filter(|_| in_order)?;
+        let seen = self.seen.get_mut(&name.publisher).filter(|_| in_order)?;
         let is_first = !std::mem::replace(&mut seen.is_taken, true);
         if is_first {
             seen.first = name.sequence;
@@ -103,12 +123,16 @@ impl SeenPublishers {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Seen> {
-        self.seen.iter()
+        self.seen.values()
+    }
+
+    pub(crate) fn of(&self, publisher: u64) -> Option<&Seen> {
+        self.seen.get(&publisher)
     }
 
     pub(crate) fn has_passed(&self, name: MessageName) -> bool {
         let is_behind = |newest: u64| newest.checked_sub(name.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX);
-        self.seen.iter().any(|seen| seen.name.publisher == name.publisher && is_behind(seen.name.sequence))
+        self.of(name.publisher).is_some_and(|seen| is_behind(seen.name.sequence))
     }
 }
 
@@ -128,18 +152,32 @@ mod tests {
         };
         let name = |sequence| MessageName { publisher: 7, sequence };
         let mut seen = SeenPublishers::default();
-        seen.note(&info(5, 10, 1));
+        seen.note(&info(5, 10, 1), 0);
         assert!(seen.has_passed(name(5)) && !seen.has_passed(name(6)));
-        seen.note(&info(1000, 11, u64::MAX));
+        seen.note(&info(1000, 11, u64::MAX), 0);
         assert!(seen.has_passed(name(6)));
         // A walk sees earlier messages again, which changes nothing.
-        seen.note(&info(5, 10, 1));
+        seen.note(&info(5, 10, 1), 0);
         assert!(seen.has_passed(name(6)));
-        seen.note(&info(6, 12, 1));
+        seen.note(&info(6, 12, 1), 0);
         assert!(seen.has_passed(name(6)) && !seen.has_passed(name(7)));
         assert_eq!(seen.iter().map(|seen| seen.host_epoch).collect::<Vec<_>>(), [1]);
         // A step that no publisher makes is not believed at all.
-        seen.note(&info(u64::MAX, 13, 1));
+        seen.note(&info(u64::MAX, 13, 1), 0);
         assert!(!seen.has_passed(name(7)));
+    }
+
+    #[test]
+    fn a_slot_that_makes_publishers_up_does_not_make_those_of_others_forgotten() {
+        let info = |publisher, position| MessageInfo { publisher, sequence: 5, position, ..MessageInfo::default() };
+        let mut seen = SeenPublishers::default();
+        seen.note(&info(1, 1), 0);
+        let made_up = 2..2 + 2 * SEEN_EACH_MAX as u64;
+        for publisher in made_up.clone() {
+            seen.note(&info(publisher, publisher), 1);
+        }
+        assert_eq!(seen.iter().count(), 1 + SEEN_EACH_MAX);
+        let has_passed = |publisher| seen.has_passed(MessageName { publisher, sequence: 5 });
+        assert!(has_passed(1) && has_passed(made_up.end - 1) && !has_passed(made_up.start));
     }
 }

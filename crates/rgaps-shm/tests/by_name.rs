@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use host::{Host, lost, sequences, take, take_by_name};
 use proptest::prelude::*;
-use rgaps_shm::layout::QUEUE_SLOTS;
+use rgaps_shm::layout::{PUBLISHERS_MAX, QUEUE_SLOTS};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::seen_publishers::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, SubscriberSpec};
@@ -313,7 +313,7 @@ fn handles_in_order_lose_earlier_messages_but_none_before_the_first_take() {
     assert_eq!(held(&reader), 0, "nothing was taken");
     let TakenByName::Here(fourth) = take_by_name(&mut reader, named(4)) else { panic!("it was published") };
     assert_eq!((held(&reader), lost(&reader)), (1, 0), "the caller never got the names of the first three");
-    assert_eq!(reader.seen().find(|seen| seen.name.publisher == 77).unwrap().first, 4);
+    assert_eq!(reader.seen_of(77).unwrap().first, 4);
     let TakenByName::Here(seventh) = take_by_name(&mut reader, named(7)) else { panic!("it was published") };
     drop((fourth, seventh));
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
@@ -388,4 +388,24 @@ fn a_poisoned_message_that_is_taken_by_name_is_counted_once() {
     assert!(matches!(take_by_name(&mut reader, name), TakenByName::Passed));
     let counters = reader.counters();
     assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0));
+}
+
+#[test]
+fn takes_in_order_count_what_they_skip_of_as_many_publishers_as_a_topic_has() {
+    let host = Host::new(4);
+    let mut publishers: Vec<_> = (0..PUBLISHERS_MAX).map(|_| host.publisher(1 << 16, 0)).collect();
+    let mut reader = host.subscriber(2000);
+    reader.expect_handles_in_order();
+    for _ in 0..3 {
+        for (identity, publisher) in (1..).zip(&mut publishers) {
+            publisher.identity = identity;
+            publisher.publish(10, Exhaustion::Refuse).unwrap();
+            let sequence = publisher.publish(10, Exhaustion::Refuse).unwrap();
+            let name = MessageName { publisher: identity, sequence };
+            assert!(matches!(take_by_name(&mut reader, name), TakenByName::Here(_)), "{name:?}");
+        }
+    }
+    assert_eq!(reader.ready_count(10).ready, 0);
+    // Not those before the first take of each publisher.
+    assert_eq!(lost(&reader), 2 * PUBLISHERS_MAX as u64);
 }

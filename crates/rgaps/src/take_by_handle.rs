@@ -4,9 +4,12 @@
 //!             has, or gets, a message of that name.
 //!
 //! Bounds      A handle whose message can no longer arrive is an error at once. A message that may still arrive is waited for. After a time-out,
-//!             messages of that publisher are not waited for again until any message of it arrives.
+//!             messages of that publisher are not waited for again until any message of it arrives. What is remembered of publishers is bounded by
+//!             `SEEN_MAX`, the number that a topic can have. Handles of more publishers are made up: then all is forgotten, which costs each
+//!             publisher one more wait, and as many early handles as before.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +17,7 @@ use rgaps_device::{DeviceError, Stream, StreamWord};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
-use rgaps_shm::seen_publishers::TakenByName;
+use rgaps_shm::seen_publishers::{SEEN_MAX, TakenByName};
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::dynamic::Kind;
@@ -25,10 +28,6 @@ use crate::types::Meta;
 
 /// How often a waiting take calls `is_over`.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Publishers remembered as absent (`Absent`).
-const ABSENT_MAX: usize = 16;
-/// Publishers remembered with early handles (`Early`).
-const EARLY_MAX: usize = 64;
 /// Handles of one publisher that are answered with `Early`, at most.
 const EARLY_EACH_MAX: u64 = 64;
 
@@ -132,20 +131,31 @@ pub enum TakeByHandleError {
     Take(#[from] TakeError),
 }
 
-/// Publishers whose message did not arrive within a time-out, each with the newest sequence seen of it by then (0 for none); most recent first.
+/// One number for each of at most `SEEN_MAX` publishers.
 #[derive(Debug, Default)]
-pub(crate) struct Absent(VecDeque<(u64, u64)>);
+pub(crate) struct ByPublisher(HashMap<u64, u64>);
+
+impl ByPublisher {
+    fn entry(&mut self, publisher: u64) -> Entry<'_, u64, u64> {
+        if self.0.len() >= SEEN_MAX && !self.0.contains_key(&publisher) {
+            self.0.clear();
+        }
+        self.0.entry(publisher)
+    }
+}
+
+/// For each publisher whose message did not arrive within a time-out, the newest sequence seen of it by then (0 for none).
+#[derive(Debug, Default)]
+pub(crate) struct Absent(ByPublisher);
 
 impl Absent {
     fn add(&mut self, publisher: u64, newest: u64) {
-        self.0.retain(|(known, _)| *known != publisher);
-        self.0.push_front((publisher, newest));
-        self.0.truncate(ABSENT_MAX);
+        self.0.entry(publisher).insert_entry(newest);
     }
 
     /// Whether no message of the publisher has arrived since.
     fn has(&self, publisher: u64, newest: u64) -> bool {
-        self.0.contains(&(publisher, newest))
+        self.0.0.get(&publisher) == Some(&newest)
     }
 }
 
@@ -158,17 +168,15 @@ enum Found {
     },
 }
 
-/// For each publisher, the number of handles whose messages were published before the subscriber joined; most recent first.
+/// For each publisher, the number of handles whose messages were published before the subscriber joined.
 #[derive(Debug, Default)]
-pub(crate) struct Early(VecDeque<(u64, u64)>);
+pub(crate) struct Early(ByPublisher);
 
 impl Early {
     fn add(&mut self, publisher: u64) -> u64 {
-        let place = self.0.iter().position(|(known, _)| *known == publisher);
-        let count = place.and_then(|place| self.0.remove(place)).map_or(0, |(_, count)| count) + 1;
-        self.0.push_front((publisher, count));
-        self.0.truncate(EARLY_MAX);
-        count
+        let count = self.0.entry(publisher).or_default();
+        *count += 1;
+        *count
     }
 }
 
@@ -330,13 +338,12 @@ impl<T: Meta> Subscriber<T> {
         if is_local || matches!(taken, TakenByName::Passed) {
             return Err(TakeByHandleError::Gone { topic: self.topic().to_owned(), publisher, sequence });
         }
-        let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
-        Ok(Found::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
+        Ok(Found::NotYet { newest: reader.seen_of(publisher).map_or(0, |seen| seen.name.sequence) })
     }
 
     /// Whether the message was published before this subscriber joined, within the number of handles that the middleware may have kept.
     fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
-        let is_before = match reader.seen().find(|seen| seen.name.publisher == handle.publisher) {
+        let is_before = match reader.seen_of(handle.publisher) {
             Some(seen) => handle.sequence < seen.first,
             None => handle.topic_id == self.inner().attachment.topic.0 && handle.position < reader.joined().0,
         };

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rgaps::types::{Bytes, Encoding, Image};
+use rgaps::types::{Bytes, Encoding, Image, Meta};
 use rgaps::{
     Durability, Exhaustion, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
     TakeByHandleError,
@@ -258,6 +258,55 @@ fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
         matches!(at_once, TakeByHandleError::NotHere { .. }),
         "the watchdog would have ended a second wait: {at_once}"
     );
+}
+
+#[test]
+fn of_many_absent_publishers_a_take_by_handle_waits_once_for_each() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("absent").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let subscriber = node.subscriber::<Bytes>("a").unwrap();
+    let take = |publisher, timeout| {
+        let of_another_host = Handle {
+            source_host: [9; 16],
+            publisher,
+            sequence: 1,
+            layout_version: Handle::LAYOUT_VERSION,
+            kind: Bytes::KIND,
+            ..Handle::default()
+        };
+        subscriber.take_by_handle(&of_another_host, timeout).unwrap_err()
+    };
+    for publisher in 0..300 {
+        take(publisher, Duration::from_millis(1));
+    }
+    for publisher in 0..300 {
+        let at_once = take(publisher, LONG * 60);
+        assert!(matches!(at_once, TakeByHandleError::NotHere { .. }), "{at_once}");
+    }
+}
+
+#[test]
+fn replayed_early_handles_of_many_publishers_are_refused() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("early-many").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let handle = publisher.push(&Bytes::new(1), &[1]).unwrap();
+    let qos = SubscriberQos { history: History::KeepLast(1), ..SubscriberQos::default() };
+    let subscriber = node.subscriber_with::<Bytes>("a", qos).unwrap();
+    let early = || {
+        let handles = (0..300).map(|publisher| Handle { publisher, ..handle });
+        let errors = handles.map(|handle| subscriber.take_by_handle(&handle, Duration::ZERO).unwrap_err());
+        errors.filter(|error| matches!(error, TakeByHandleError::Early { .. })).count()
+    };
+    assert_eq!([early(), early()], [300, 0]);
 }
 
 #[test]

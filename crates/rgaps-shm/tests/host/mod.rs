@@ -29,6 +29,8 @@ pub struct Publisher {
     slot_table: SlotTable,
     pub port: WriterPort,
     pub pool: Mapping,
+    /// As its complete messages name it.
+    pub identity: u64,
     pub sequence: u64,
     pub history: u32,
 }
@@ -55,7 +57,7 @@ impl Host {
         let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
         let right = pool.allocation_right().unwrap();
         let port = WriterPort::new(self.slot_table.segment().clone(), slot, right).unwrap();
-        Publisher { slot_table: self.slot_table.clone(), port, pool, sequence: 0, history }
+        Publisher { slot_table: self.slot_table.clone(), port, pool, identity: 77, sequence: 0, history }
     }
 
     pub fn subscriber(&self, depth: u32) -> ReaderPort {
@@ -103,7 +105,7 @@ impl Publisher {
         self.sequence += 1;
         let fill = self.sequence as u8;
         self.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..bytes as usize].fill(fill);
-        let info = MessageInfo { publisher: 77, sequence: self.sequence, bytes, ..Default::default() };
+        let info = MessageInfo { publisher: self.identity, sequence: self.sequence, bytes, ..Default::default() };
         let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
         self.port.publish(loan, &spec).unwrap();
         Ok(self.sequence)
