@@ -235,6 +235,11 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((own, found), (Ok(own), Ok(found)) if own == found)
 }
 
+/// The directory's path for the whole life of a program, which may change its working directory; a manager that it starts has another one.
+fn absolute(path: &Path) -> Result<PathBuf, RuntimeError> {
+    std::path::absolute(path).map_err(|source| RuntimeError::Io { path: path.to_owned(), source })
+}
+
 impl RuntimeDir {
     /// The directory that this process's environment names; created if it does not exist.
     pub fn from_environment() -> Result<Self, RuntimeError> {
@@ -247,6 +252,7 @@ impl RuntimeDir {
     pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
         let named = path.map(|path| RuntimePath { path: path.to_owned(), why: Why::Named });
         let RuntimePath { path, why } = named.unwrap_or_else(RuntimePath::of_environment);
+        let path = absolute(&path)?;
         let own = || Ok(Self { why: why.clone(), ..Self::open(&path)? });
         let found = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir);
         let Some(found) = found.filter(|_| matches!(why, Why::Named | Why::Variable)) else { return own() };
@@ -285,6 +291,8 @@ impl RuntimeDir {
 
     /// The directory at a path; created if it does not exist.
     pub fn open(path: &Path) -> Result<Self, RuntimeError> {
+        let path = absolute(path)?;
+        let path = path.as_path();
         let failed = |source| RuntimeError::Io { path: path.to_owned(), source };
         if path.as_os_str().len() + "/rgapsd.sock".len() > SOCKET_PATH_MAX {
             return Err(RuntimeError::TooLong { path: path.to_owned() });

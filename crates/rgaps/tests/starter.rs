@@ -4,12 +4,13 @@
 
 use std::io::BufRead;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::Node;
 use rgaps::types::Bytes;
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, exit_main_thread, is_again, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, exit_main_thread, is_again, manager, programs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -124,4 +125,46 @@ fn a_limit_that_rgapsd_cannot_raise_is_named_where_it_fails_for_it() {
         let said = publisher_under(Rlimit { current: limit, maximum: limit }).unwrap_err();
         assert!(said.contains("rgapsd runs under RLIMIT_FSIZE 16777216 B"), "{said}");
     }
+}
+
+/// Makes a directory's parent the directory of this process. Returns the relative path.
+fn beside(dir: &RuntimeDir) -> PathBuf {
+    std::env::set_current_dir(dir.path().parent().unwrap()).unwrap();
+    dir.path().file_name().unwrap().into()
+}
+
+#[test]
+fn a_relative_runtime_directory_starts_the_manager_that_serves_it() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let dir = RuntimeDir::new("relative-start").unwrap();
+    let node = Node::builder().runtime_dir(beside(&dir)).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let other = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let subscriber = other.subscriber::<Bytes>("a").unwrap();
+    publisher.push(&Bytes::new(1), &[7]).unwrap();
+    assert_eq!(subscriber.wait(LONG).unwrap().unwrap().bytes(), [7]);
+}
+
+#[test]
+fn a_program_that_changes_its_directory_finds_the_next_manager() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let dir = RuntimeDir::new("relative").unwrap();
+    let rgapsd = || manager::start(&dir, Command::new(programs::find("rgapsd"))).unwrap();
+    let mut first = rgapsd();
+    let node = Node::builder().runtime_dir(beside(&dir)).no_autostart().build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    // As a daemon does.
+    std::env::set_current_dir("/").unwrap();
+    first.kill().unwrap();
+    let _next = rgapsd();
+    let other = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let subscriber = other.subscriber::<Bytes>("a").unwrap();
+    publisher.push(&Bytes::new(1), &[7]).unwrap();
+    assert_eq!(subscriber.wait(LONG).unwrap().unwrap().bytes(), [7]);
 }
