@@ -5,7 +5,7 @@
 //! | `names`, `qos` | what a topic is; which publishers and subscribers are compatible |
 //! | `config`, `limits`, `size` | keys of the configuration, budgets, numbers of bytes |
 //! | `range`, `zenoh_config` | how far the network reaches, and zenoh's configuration |
-//! | `runtime_path`, `runtime` | which runtime directory is used, and the files in it |
+//! | `runtime_path`, `runtime`, `host_identity` | which runtime directory is used, the files in it, and which host that is |
 //! | `local` | the protocol between a client and its manager |
 //! | `client_lock`, `spawn`, `running` | which clients live; how a client starts a manager; which manager runs |
 //! | `text` | makes text of other processes and hosts safe to show |
@@ -23,6 +23,7 @@ mod announcer;
 pub mod client_lock;
 pub mod config;
 pub mod directory;
+mod host_identity;
 pub mod limits;
 pub mod local;
 pub mod names;
