@@ -174,8 +174,8 @@ impl Outbox {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
             self.release(|outgoing| outgoing.head.id == id);
-            if let Some((_, skipped)) = self.skipped.pop_front_if(|(note, _)| *note == id) {
-                count.acknowledged(skipped);
+            if self.skipped.front().is_some_and(|(note, _)| *note == id) {
+                self.skipped.pop_front().into_iter().for_each(|(_, skipped)| count.acknowledged(skipped));
             }
         }
         self.queue.len() != before
