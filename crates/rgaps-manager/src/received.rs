@@ -80,7 +80,8 @@ impl Received {
         forgotten
     }
 
-    /// Begins a connection. `end`: where the queue here ends. False for a host of which nothing is known: it owes only what it publishes from now on.
+    /// Begins a connection. `end`: where the queue here ends. False for a host of which nothing is known: it owes only what it publishes from now
+    /// on.
     pub(crate) fn hand_shake(&mut self, end: Position) -> bool {
         let remembers = !self.known.is_empty() || std::mem::replace(&mut self.has_begun, true);
         if !remembers {

@@ -23,7 +23,9 @@ pub(crate) struct SentCount {
     named: HashMap<u64, u64>,
     /// Publishers that have left, and their last messages.
     left: Vec<(u64, LastReceived)>,
+    /// Nothing that was published before it is owed.
     from: Position,
+    /// It has had a connection.
     has_resumed: bool,
 }
 

@@ -54,8 +54,8 @@ impl EventFd {
         }
     }
 
-    /// Sets O_NONBLOCK, which all holders of the counter share, if another one has cleared it. Not poll(2) instead, which refuses every file descriptor
-    /// in a process that may have none.
+    /// Sets O_NONBLOCK, which all holders of the counter share, if another one has cleared it. poll(2) is no alternative: it refuses every file
+    /// descriptor in a process that may have none.
     fn make_nonblocking(&self) -> io::Result<()> {
         let flags = fcntl_getfl(&self.0)?;
         if !flags.contains(OFlags::NONBLOCK) {

@@ -1,7 +1,7 @@
 //! Waits for file descriptors with a time-out.
 //!
-//! poll(2) refuses more file descriptors than RLIMIT_NOFILE, which a program may lower below the number that it has open. They are then polled in slices,
-//! with pauses between the rounds.
+//! poll(2) refuses more file descriptors than RLIMIT_NOFILE, which a program may lower below the number that it has open. They are then polled in
+//! slices, with pauses between the rounds.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,8 +13,8 @@ use rustix::io::{Errno, retry_on_intr};
 /// Between two rounds in slices.
 const ROUND_PAUSE: Duration = Duration::from_millis(5);
 
-/// Whether the file descriptor turned readable (or was hung up) within `timeout`. A signal ends the wait early, as not readable. In a process that may have
-/// no file descriptors it counts as readable after a pause.
+/// Whether the file descriptor turned readable (or was hung up) within `timeout`. A signal ends the wait early, as not readable. In a process that may
+/// have no file descriptors it counts as readable after a pause.
 pub fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     match poll(&mut fds, Some(&timespec(timeout))) {

@@ -7,7 +7,7 @@
 //!
 //! Trusts      nothing: a description that changes while it is read is skipped, and its numbers are only compared.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::held::read_info;
@@ -39,23 +39,28 @@ pub fn last_received_within(
     source_host: [u8; 16],
     limit: impl Fn(u64) -> u64,
 ) -> HashMap<u64, LastReceived> {
-    let mut found: HashMap<u64, LastReceived> = HashMap::new();
-    for info in descriptions(segment) {
-        if info.source_host == source_host && info.sequence > 0 && info.sequence <= limit(info.publisher) {
-            let this = LastReceived { sequence: info.sequence, position: Position(info.position) };
-            let last = found.entry(info.publisher).or_insert(this);
-            if last.sequence < this.sequence {
-                *last = this;
-            }
-        }
-    }
+    let mut found = HashMap::new();
+    let of_host = descriptions(segment).filter(|info| info.source_host == source_host);
+    of_host.filter(|info| info.sequence <= limit(info.publisher)).for_each(|info| note_last(&mut found, &info));
     found
 }
 
 /// The last message of each publisher, by the host that it is of.
 pub fn last_received_by_host(segment: &Segment) -> HashMap<[u8; 16], HashMap<u64, LastReceived>> {
-    let hosts: HashSet<[u8; 16]> = descriptions(segment).map(|info| info.source_host).collect();
-    hosts.into_iter().map(|host| (host, last_received(segment, host))).collect()
+    let mut found: HashMap<_, HashMap<_, _>> = HashMap::new();
+    descriptions(segment).for_each(|info| note_last(found.entry(info.source_host).or_default(), &info));
+    found
+}
+
+/// Notes a message if it is its publisher's last one so far.
+fn note_last(found: &mut HashMap<u64, LastReceived>, info: &MessageInfo) {
+    if info.sequence > 0 {
+        let this = LastReceived { sequence: info.sequence, position: Position(info.position) };
+        let last = found.entry(info.publisher).or_insert(this);
+        if last.sequence < this.sequence {
+            *last = this;
+        }
+    }
 }
 
 /// The last message of a publisher of this host whose slot is still occupied, with the publisher's identity. `None` if it has published nothing.

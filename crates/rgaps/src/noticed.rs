@@ -20,8 +20,8 @@ pub(crate) struct Noticed {
 }
 
 impl Noticed {
-    /// Maps the words and takes the file descriptors that came with an announcement. Uses `known` if it is the same slot's mapping. The words are taken
-    /// even if the eventfd is no eventfd: a publisher without them would keep all messages for the subscriber.
+    /// Maps the words and takes the file descriptors that came with an announcement. Uses `known` if it is the same slot's mapping. The words are
+    /// taken even if the eventfd is no eventfd: a publisher without them would keep all messages for the subscriber.
     pub(crate) fn new(
         topic: TopicId,
         noticed: NoticedSubscriber,

@@ -1,40 +1,22 @@
 //! A forged peer that sends frames with random envelopes: no panic, no hang, and what is honest arrives afterwards.
 
 use rgaps_link::record::MessageHead;
-use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
-use rgaps_link::{LinkSender, MessageId, Origin, RingGeometry, RingOptions, Watermark};
+use rgaps_link::{LinkSender, MessageId, Origin};
 
+use super::lies::link;
+use super::walk::Random;
 use super::*;
 use crate::envelope::{Envelope, Unsent};
 
-fn link(offer: &RingOffer) -> TcpSender {
-    let options = RingOptions {
-        ring_bytes: offer.ring_bytes,
-        chunk_bytes: u32::try_from(offer.chunk_bytes).unwrap(),
-        watermark: Watermark::ALL.into_iter().find(|w| w.bytes(offer.ring_bytes) == offer.watermark_bytes).unwrap(),
-        alignment: offer.alignment,
-        ..RingOptions::default()
-    };
-    let geometry = RingGeometry::new(options).unwrap();
-    let address = offer.addresses[0].parse().unwrap();
-    TcpSender::connect(address, LinkToken(offer.token.0), geometry, TcpOptions::default()).unwrap()
-}
-
 #[test]
 fn forged_frames_neither_end_the_manager_nor_the_topic() {
-    let seed: u64 = std::env::var("WALK_FROM").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut below = |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % n
-    };
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut below = |n: u64| random.below(n);
     let numbers = [0, 1, 2, 3, 50, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 63, u64::MAX - 1, u64::MAX];
     let config = Config { keep_all_timeout_ms: 20, peer_timeout_ms: 60_000, ..Config::default() };
     let mut pair = Pair::configured(host(), host(), 20, config);
     let mut subscriber = pair.subscriber();
-    for round in 0..60 {
+    for _ in 0..60 {
         let mut request = super::lies::request(&pair, FROM);
         let number = |below: &mut dyn FnMut(u64) -> u64| numbers[below(numbers.len() as u64) as usize];
         request.published = (0..below(4)).map(|n| (n, number(&mut below))).collect();
@@ -77,7 +59,6 @@ fn forged_frames_neither_end_the_manager_nor_the_topic() {
             !to.is_connected()
         });
         while subscriber.reader.take().unwrap().is_some() {}
-        let _ = round;
     }
     pair.announce(true);
     for _ in 0..5 {

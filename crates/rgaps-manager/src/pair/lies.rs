@@ -19,6 +19,20 @@ pub(super) struct Impostor {
     next: u64,
 }
 
+/// Connects to the ring of an offer.
+pub(super) fn link(offer: &RingOffer) -> TcpSender {
+    let address: SocketAddr = offer.addresses[0].parse().unwrap();
+    let options = RingOptions {
+        ring_bytes: offer.ring_bytes,
+        chunk_bytes: u32::try_from(offer.chunk_bytes).unwrap(),
+        watermark: Watermark::ALL.into_iter().find(|w| w.bytes(offer.ring_bytes) == offer.watermark_bytes).unwrap(),
+        alignment: offer.alignment,
+        ..RingOptions::default()
+    };
+    let geometry = RingGeometry::new(options).unwrap();
+    TcpSender::connect(address, LinkToken(offer.token.0), geometry, TcpOptions::default()).unwrap()
+}
+
 impl Impostor {
     /// Requests a ring as `host`, and connects.
     fn connect(pair: &Pair, host: HostId) -> Self {
@@ -27,17 +41,7 @@ impl Impostor {
 
     /// Connects.
     pub(super) fn join(offer: &RingOffer) -> Self {
-        let address: SocketAddr = offer.addresses[0].parse().unwrap();
-        let options = RingOptions {
-            ring_bytes: offer.ring_bytes,
-            chunk_bytes: u32::try_from(offer.chunk_bytes).unwrap(),
-            watermark: Watermark::ALL.into_iter().find(|w| w.bytes(offer.ring_bytes) == offer.watermark_bytes).unwrap(),
-            alignment: offer.alignment,
-            ..RingOptions::default()
-        };
-        let geometry = RingGeometry::new(options).unwrap();
-        let link = TcpSender::connect(address, LinkToken(offer.token.0), geometry, TcpOptions::default()).unwrap();
-        Self { link, next: 1 }
+        Self { link: link(offer), next: 1 }
     }
 
     /// Sends a complete message with `source` as its source host.

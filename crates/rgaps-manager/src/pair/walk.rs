@@ -12,11 +12,11 @@ use super::*;
 const STEPS: usize = 30;
 const WALKS: u64 = 5;
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// xorshift64 (Marsaglia 2003).
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
