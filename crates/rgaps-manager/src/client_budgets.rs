@@ -37,6 +37,14 @@ impl Manager {
         self.check_spare(has, is_full || has * FDS_OF_CONNECTION >= others / 2)
     }
 
+    /// Bounds the disconnected connections of a client's process: they may use a quarter of the file descriptors that are not spare. A client
+    /// connects again before it can be disconnected again, so it is enough to call this at each hello.
+    pub(crate) fn bound_disconnected(&mut self, client: ClientId) {
+        let (_, others) = self.spare_and_others();
+        let pid = self.pid_of(client);
+        self.clients.bound_disconnected(pid, usize::try_from(others / 4).unwrap_or(usize::MAX));
+    }
+
     /// How many file descriptors of this process's limit are spare, and how many are not.
     fn spare_and_others(&self) -> (u64, u64) {
         let limit = rgaps_os::fds::limit();

@@ -4,7 +4,8 @@
 //!
 //! With pools on a GPU, the streams of a dead process go on while a process that was forked from it has the driver's file descriptors open. The fork
 //! has the client's socket open, too. So the slots of the dead process stay taken until that socket is closed everywhere, since its streams may
-//! still write there. If the manager closes a connection itself, it keeps its own end until no process has the other end.
+//! still write there. If the manager closes a connection itself, it keeps its own end until no process has the other end. If a process has so many
+//! that an end must be closed before that (client_budgets.rs), the manager assumes that a fork has the other end for ever.
 //!
 //! The manager's thread never waits for a client: it cuts off a client whose socket is full. That client goes on publishing and taking on this host.
 //! When it reads its socket again, it finds the connection closed, connects again and hands its slots back, as after a manager's death.
@@ -22,9 +23,6 @@ use crate::refusals::{exhausted, is_of_fds};
 
 /// Connections of clients whose locks are not confirmed yet; the oldest is closed for one more.
 const UNCONFIRMED_MAX: usize = 64;
-
-/// Connections kept of one client that the manager has disconnected.
-const DISCONNECTED_MAX: usize = 4;
 
 /// Unread file descriptors at which the manager stops reading a client's requests: those of one answer.
 const UNREAD_FDS_MAX: usize = FDS_MAX;
@@ -56,6 +54,8 @@ pub(crate) struct Client {
     pub(crate) connection: Option<Connection>,
     /// Connections that the manager has disconnected. The client, or a process forked from it, may still have the other end.
     disconnected: Vec<Connection>,
+    /// Some of these were closed, so it is unknown whether another process has the other end.
+    has_unknown: bool,
     /// The pidfd of its process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
     /// Its process id, for notes and log lines.
@@ -83,6 +83,7 @@ impl Client {
         Self {
             connection: Some(connection),
             disconnected: Vec::new(),
+            has_unknown: false,
             pidfd: None,
             pid: 0,
             lock: None,
@@ -151,8 +152,23 @@ impl Client {
         self.disconnected.extend(connections);
         let over = self.disconnected.extract_if(.., |connection| connection.has_hung_up());
         over.for_each(Connection::close_elsewhere);
-        let more = self.disconnected.len().saturating_sub(DISCONNECTED_MAX);
+    }
+
+    /// Closes the oldest disconnected connections but `max`. Returns how many are left.
+    fn bound_disconnected(&mut self, max: usize) -> usize {
+        self.keep_disconnected([]);
+        let more = self.disconnected.len().saturating_sub(max);
+        if more > 0 {
+            tracing::warn!(
+                pid = self.pid,
+                program = self.program,
+                "a client has connected again too often while other processes have its earlier connections: after its end its slots stay taken \
+                 as long as this manager runs, if its pools are on a GPU"
+            );
+            self.has_unknown = true;
+        }
         self.disconnected.drain(..more).for_each(Connection::close_elsewhere);
+        self.disconnected.len()
     }
 
     /// Answers a request; false if the answer does not reach the client.
@@ -217,9 +233,9 @@ impl Client {
         false
     }
 
-    /// Whether any process has an end of its connections open; after the client's death, that is a process forked from it.
+    /// Whether any process has, or may have, an end of its connections open; after the client's death, that is a process forked from it.
     pub(crate) fn is_held_open(&self) -> bool {
-        self.connection.iter().chain(&self.disconnected).any(|connection| !connection.has_hung_up())
+        self.has_unknown || self.connection.iter().chain(&self.disconnected).any(|connection| !connection.has_hung_up())
     }
 
     fn is_in(&self, topic: TopicId) -> bool {
@@ -360,11 +376,19 @@ impl Clients {
 
     /// Moves the disconnected connections from one connection of a client to another.
     pub(crate) fn hand_over_disconnected(&mut self, from: ClientId, to: ClientId) {
-        let disconnected =
-            self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.disconnected));
+        let Some(from) = self.by_id.get_mut(&from).filter(|_| from != to) else { return };
+        let (disconnected, has_unknown) =
+            (std::mem::take(&mut from.disconnected), std::mem::take(&mut from.has_unknown));
         if let Some(to) = self.by_id.get_mut(&to) {
-            to.keep_disconnected(disconnected.into_iter().flatten());
+            to.has_unknown |= has_unknown;
+            to.keep_disconnected(disconnected);
         }
+    }
+
+    /// Closes disconnected connections of a process that has more than `max` of them.
+    pub(crate) fn bound_disconnected(&mut self, pid: u32, max: usize) {
+        let of_process = self.by_id.values_mut().filter(|client| client.pid == pid);
+        of_process.fold(max, |left, client| left - client.bound_disconnected(left));
     }
 
     /// Records that a client no longer occupies a slot.
@@ -417,6 +441,36 @@ mod tests {
         let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
         assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());
         assert!(sent > MODEST, "{sent} notices are too few for a client that is stopped for a moment");
+    }
+
+    #[test]
+    fn a_fork_is_assumed_where_a_disconnected_connection_had_to_be_closed() {
+        let path = std::env::temp_dir().join(format!("rgaps-disconnected-{}", std::process::id()));
+        let listener = rgaps_control::local::Listener::bind(&path).unwrap();
+        let (mut clients, mut far_ends) = (Clients::default(), Vec::new());
+        let mut connect = |clients: &mut Clients| {
+            let (mut client, far) = client(&listener, &path);
+            client.pid = 7;
+            far_ends.push(far);
+            clients.next += 1;
+            clients.by_id.insert(ClientId(clients.next), client);
+            ClientId(clients.next)
+        };
+        let mut id = connect(&mut clients);
+        for max in [6; 6].into_iter().chain([5]) {
+            let next = connect(&mut clients);
+            clients.by_id.get_mut(&id).unwrap().disconnect();
+            clients.hand_over_disconnected(id, next);
+            clients.by_id.remove(&id);
+            clients.bound_disconnected(7, max);
+            id = next;
+        }
+        let client = clients.by_id.get_mut(&id).unwrap();
+        assert_eq!((client.disconnected.len(), client.has_unknown), (5, true));
+        client.hang_up();
+        far_ends.clear();
+        client.keep_disconnected([]);
+        assert!(client.disconnected.is_empty() && client.is_held_open(), "nobody knows of those that were closed");
     }
 
     #[test]

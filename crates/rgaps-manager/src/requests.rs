@@ -122,6 +122,7 @@ impl Manager {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         client.identify(fds, program.chars().take(64).collect())?;
         let (pid, mut own) = (client.pid, None);
+        self.bound_disconnected(id);
         for lock in held.iter().take(HELD_LOCKS_MAX) {
             let found = self.locks.recognize(&self.dir, *lock, pid).map_err(|error| exhausted(&error))?;
             own = found.map(|file| (*lock, file));

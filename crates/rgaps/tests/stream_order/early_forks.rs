@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rgaps::Node;
 use rgaps::types::Bytes;
 use rgaps_standin_cuda::Control;
-use rgaps_testing::{Child, Watchdog, is_again};
+use rgaps_testing::{Child, Watchdog, is_again, kill_9};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::bench::{Bench, LONG, MIB, Source, TOPIC, on_standin, until};
@@ -37,6 +37,36 @@ fn role_of_a_process_that_forks_early() {
     gpu.hold();
     publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
     println!("pushed");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+#[ignore = "started by the tests of this file"]
+fn role_of_a_process_that_forks_often() {
+    if std::env::var_os("RGAPS_TEST_OFTEN").is_none() {
+        return;
+    }
+    assert!(is_again());
+    let _watchdog = Watchdog::new(LONG);
+    let gpu = Control::load();
+    let node = Node::new("often").unwrap();
+    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
+    println!("ready");
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        // An answer comes over the connection with the latest lock file.
+        node.topics().unwrap();
+        if line == "push" {
+            gpu.hold();
+            publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
+            println!("pushed");
+        } else {
+            println!("forked {}.", fork_that_keeps_the_gpu());
+        }
+    }
+    // Its children end with its input; it is killed.
     loop {
         std::thread::park();
     }
@@ -142,4 +172,27 @@ fn a_topic_that_a_fork_of_the_dead_keeps_is_refused_by_that_reason() {
     assert!(refused.contains("end the forked process"), "{refused}");
     drop(input);
     until(|| bench.node.publisher::<Bytes>("alone").is_ok());
+}
+
+#[test]
+fn the_first_of_many_forks_is_known_though_each_has_another_connection() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let mut child = process(&bench, "early_forks::role_of_a_process_that_forks_often", ("RGAPS_TEST_OFTEN", "1"));
+    child.output_after("ready").expect("it publishes");
+    let forks: Vec<u32> = (0..7)
+        .map(|_| {
+            writeln!(child.std().stdin.as_mut().unwrap(), "fork").unwrap();
+            let said = child.output_after("forked ").expect("it forks");
+            lock_files(&bench).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+            until(|| lock_files(&bench).len() == 2);
+            said.split('.').next().unwrap().trim().parse().unwrap()
+        })
+        .collect();
+    forks[1..].iter().for_each(|fork| kill_9(*fork).unwrap());
+    writeln!(child.std().stdin.as_mut().unwrap(), "push").unwrap();
+    let producer = dies(&bench, child);
+    producer.stays_pending_until_the_fork_ends(&bench);
 }

@@ -591,14 +591,16 @@ fn role_of_the_producer() {
     }
 }
 
-/// The child ends at the end of the input, which its parent reads.
-fn fork_that_keeps_the_gpu() {
+/// Forks a child that ends at the end of the input, which its parent reads. Returns its process id.
+fn fork_that_keeps_the_gpu() -> i32 {
     // SAFETY: the child has one thread, waits and ends with _exit, so that no destructor of its parent runs.
-    if unsafe { libc::fork() } == 0 {
+    let child = unsafe { libc::fork() };
+    if child == 0 {
         let _ = poll(&mut [PollFd::new(&std::io::stdin(), PollFlags::empty())], None);
         // SAFETY: as above.
         unsafe { libc::_exit(0) };
     }
+    child
 }
 
 #[test]
