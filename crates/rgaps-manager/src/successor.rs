@@ -1,6 +1,7 @@
 //! Takes segments, pools and slots back from the clients of a manager that died, as `adoption` decides.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,10 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// By then most clients that are not stopped have handed everything back.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
+
+/// Words of subscribers looked for in files, at most: the files of a stopped client times its subscribers. It has a file, and one more for each manager
+/// that died while it went on subscribing.
+const LOOKS_FOR_WORDS: usize = 1 << 16;
 
 /// Decisions carried out in one turn, before clients are served again.
 const DECISIONS_A_TURN: usize = 64;
@@ -168,18 +173,28 @@ impl Manager {
             if lacking.is_empty() {
                 continue;
             }
-            let files = SubscriberFile::of_process(pid);
-            if !files.is_empty() {
+            let (mut left, mut looks, mut found, mut has_files) = (lacking.clone(), LOOKS_FOR_WORDS, Vec::new(), false);
+            SubscriberFile::each_of_process(pid, |file| {
+                has_files = true;
+                looks = looks.saturating_sub(left.len());
+                left.retain(|(id, slot)| {
+                    let topic = self.topics.get(id);
+                    let find =
+                        |topic: &Topic| SubscriberPages::find(&file, topic.slot_table.place_of(*slot), id.0, *slot);
+                    let pages = topic.and_then(|topic| find(topic).ok());
+                    let is_left = pages.is_none();
+                    found.extend(pages.map(|pages| (*id, *slot, pages)));
+                    is_left
+                });
+                if left.is_empty() || looks == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if has_files {
                 self.words_looked_for.extend(&lacking);
             }
-            for (id, slot) in lacking {
+            for (id, slot, pages) in found {
                 let Some(topic) = self.topics.get(&id) else { continue };
-                let place = topic.slot_table.place_of(slot);
-                let find = |file| SubscriberPages::find(file, place, id.0, slot).ok();
-                if let Some(pages) = files.iter().find_map(find) {
-                    topic.slot_table.adopt_pages(pages);
-                    self.spread_subscriber(id, slot);
-                }
+                topic.slot_table.adopt_pages(pages);
+                self.spread_subscriber(id, slot);
             }
         }
     }

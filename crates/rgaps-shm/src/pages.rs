@@ -13,9 +13,9 @@
 //!
 //! Trusts      nothing: length and seals are checked by the mapping, identity here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -34,8 +34,6 @@ use crate::slot::SubscriberSlot;
 
 /// Places of one file, nearly all of them holes. A client that makes more subscribers in its life gets another file.
 const PLACES: u32 = 4096;
-/// Files that a process is looked through for: a client has one, and one more for each manager that died while it went on subscribing.
-const FILES_MAX: usize = 64;
 /// As /proc shows it.
 const NAME: &str = "rgaps-subscribers";
 const FILE_BYTES: u64 = PLACES as u64 * SUBSCRIBER_PAGES_BYTES;
@@ -67,30 +65,26 @@ impl SubscriberFile {
         self.used.load(Ordering::Relaxed) < PLACES
     }
 
-    /// What a process of this user's has open of such files, for reading: of a client that is stopped, and hands nothing back.
-    pub fn of_process(pid: u32) -> Vec<Arc<Self>> {
+    /// Calls `look` for each such file that a process of this user's has open, until it breaks: for a client that is stopped, and hands nothing back.
+    /// The files are open for reading while `look` keeps them.
+    pub fn each_of_process(pid: u32, mut look: impl FnMut(Arc<Self>) -> ControlFlow<()>) {
         let open = pidfd::open_files(pid).into_iter().flatten();
         let is_named_so = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
         };
         // All memfds are on one device, which the kernel keeps to itself. A process can give any file of its own that name.
-        let Ok((memory, _)) = memfd::create(NAME, 0).and_then(memfd::identity) else { return Vec::new() };
-        let mut files: BTreeMap<(u64, u64), Arc<Self>> = BTreeMap::new();
+        let Ok((memory, _)) = memfd::create(NAME, 0).and_then(memfd::identity) else { return };
+        let mut seen = BTreeSet::new();
         for path in open.filter(is_named_so) {
             let Ok(found) = Found::at(&path, Links::Follow) else { continue };
-            if found.identity().0 != memory || files.contains_key(&found.identity()) {
+            if found.identity().0 != memory || !seen.insert(found.identity()) {
                 continue;
             }
-            if let Ok(fd) = found.open().map(OwnedFd::from)
-                && memfd::check_own(&fd, FILE_BYTES).is_ok()
-            {
-                files.insert(found.identity(), Self::adopt(fd));
-            }
-            if files.len() == FILES_MAX {
-                break;
+            let Ok(fd) = found.open().map(OwnedFd::from) else { continue };
+            if memfd::check_own(&fd, FILE_BYTES).is_ok() && look(Self::adopt(fd)).is_break() {
+                return;
             }
         }
-        files.into_values().collect()
     }
 
     /// A file descriptor that can be mapped for reading and not for writing. An error if the file is another user's, or no such file.
@@ -346,16 +340,35 @@ mod tests {
     fn what_a_process_says_of_itself_is_found_and_read_where_it_hands_nothing_back() {
         let own = made();
         own.words().cursor.store(12, Ordering::Relaxed);
-        let files = SubscriberFile::of_process(std::process::id());
-        let find = |file| SubscriberPages::find(file, own.place(), TOPIC, SLOT).ok();
-        let is_ours = |found: &SubscriberPages| found.words().cursor.load(Ordering::Relaxed) == 12;
-        let found = files.iter().filter_map(find).find(is_ours).unwrap();
+        let found = found_where(own.place(), |found| found.words().cursor.load(Ordering::Relaxed) == 12).unwrap();
         assert!(found.hold_words().is_err(), "for reading only");
         let told = found.file().unwrap().reading().unwrap();
         assert!(observe(told, own.place()).is_ok(), "and for publishers to read");
         found.give_back();
         assert_eq!(own.resident_bytes(), 4096);
-        assert!(SubscriberFile::of_process(0).is_empty());
+        SubscriberFile::each_of_process(0, |_| panic!("no process has this id"));
+    }
+
+    /// Of this process's files.
+    fn found_where(place: u32, is_it: impl Fn(&SubscriberPages) -> bool) -> Option<SubscriberPages> {
+        let mut found = None;
+        SubscriberFile::each_of_process(std::process::id(), |file| {
+            found = SubscriberPages::find(&file, place, TOPIC, SLOT).ok().filter(&is_it);
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+
+    #[test]
+    fn words_in_any_of_many_files_of_a_process_are_found() {
+        let files: Vec<SubscriberPages> = (0..100).map(|_| made()).collect();
+        for (number, own) in (1000..).zip(&files) {
+            own.words().cursor.store(number, Ordering::Relaxed);
+        }
+        for (number, own) in (1000..).zip(&files) {
+            let is_it = |found: &SubscriberPages| found.words().cursor.load(Ordering::Relaxed) == number;
+            assert!(found_where(own.place(), is_it).is_some(), "those of file {number}");
+        }
     }
 
     #[test]
