@@ -329,6 +329,7 @@ impl Manager {
         };
         let segment = Segment::take_over(segment, handed.topic.0, noted).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
+        topic.slot_table.finish_departures();
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);
         let taken: Vec<_> = publishers.chain(topic.slot_table.active_subscribers().map(EndpointSlot::from)).collect();

@@ -326,6 +326,23 @@ impl SlotTable {
         true
     }
 
+    /// Finishes the departures that a manager had begun when it died, after the first step of `release_subscriber` or `drain_publisher`.
+    pub fn finish_departures(&self) {
+        let header = self.segment.header();
+        for mask in [&header.subscribers.0, &header.event_fds.0] {
+            let gone = bits(mask).filter(|index| self.segment.occupant(*index).is_none());
+            gone.for_each(|index| clear_bit(mask, index));
+        }
+        let active: Vec<u16> = self.active_publishers().map(|slot| slot.index).collect();
+        for mask in [&header.publishers.0, &header.space.0.sleepers] {
+            bits(mask).filter(|index| !active.contains(index)).for_each(|index| clear_bit(mask, index));
+        }
+        for slot in self.draining().collect::<Vec<_>>() {
+            self.reclaim(slot);
+        }
+        self.segment.wake_everybody();
+    }
+
     /// Frees the messages of a draining publisher that no subscriber needs. Returns how many are left. At 0 its slot is free, and its pool may be
     /// released. Safe to repeat.
     pub fn reclaim(&self, slot: PublisherSlot) -> usize {

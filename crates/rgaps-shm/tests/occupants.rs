@@ -4,9 +4,15 @@
 
 mod host;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use host::{Host, lost, take};
+use rgaps_shm::layout::SlotState;
+use rgaps_shm::message::Readiness;
+use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::Position;
-use rgaps_shm::{Exhaustion, SubscriberSpec};
+use rgaps_shm::{Exhaustion, SlotTable, SubscriberSpec};
 
 #[test]
 fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
@@ -47,4 +53,42 @@ fn a_message_lies_in_the_pool_of_the_publisher_that_has_the_slot_now() {
         drop(held);
         assert!(host.slot_table.drain_publisher(slot));
     }
+}
+
+/// A manager dies after the first step of a departure.
+fn begin_departure(state: &AtomicU64, generation: u32, to: SlotState) {
+    let active = SlotState::Active.word(generation);
+    state.compare_exchange(active, to.word(generation), Ordering::AcqRel, Ordering::Relaxed).unwrap();
+}
+
+#[test]
+fn a_successor_finishes_the_departure_of_a_subscriber() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let first = host.subscriber(10).slot();
+    host.slot_table.mark_event_fd(first, true);
+    let segment = host.slot_table.segment().clone();
+    begin_departure(&segment.subscriber(first.index).unwrap().state, first.generation, SlotState::Free);
+    SlotTable::new(segment).finish_departures();
+    assert_eq!(host.subscriber(10).slot().index, first.index);
+    publisher.meet();
+    assert_eq!(publisher.port.unknown_subscribers(), [], "the slot's next occupant has no eventfd");
+}
+
+#[test]
+fn a_successor_finishes_the_departure_of_a_publisher_and_wakes_subscribers() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    let _pending = publisher.publish_pending();
+    let held = reader.take_pending().unwrap().unwrap();
+    let mut waiter = reader.waiter();
+    waiter.arm().unwrap();
+    let slot = publisher.port.slot();
+    let segment = host.slot_table.segment().clone();
+    begin_departure(&segment.publisher(slot.index).unwrap().state, slot.generation, SlotState::Draining);
+    SlotTable::new(segment.clone()).finish_departures();
+    assert_eq!(held.readiness(), Readiness::Poisoned);
+    assert!(waiter.wait(Duration::from_secs(60)).unwrap(), "it was woken");
+    assert!(segment.header().publishers.0.iter().all(|word| word.load(Ordering::Relaxed) == 0));
 }
