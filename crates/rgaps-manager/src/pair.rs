@@ -26,16 +26,18 @@ use rgaps_device::{Backend, PoolMemory};
 use rgaps_shm::last_received::last_received;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::{
-    Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
+    Exhaustion, Held, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec,
+    WriterPort,
 };
 use rgaps_testing::until;
 
 use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
+use crate::inbound::Inbound;
 use crate::publish::PublishManager;
 use crate::sender::Ask;
-use crate::subscribe::{Inbound, SubscribeManager};
+use crate::subscribe::SubscribeManager;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 use crate::verbs::Verbs;
 
@@ -278,7 +280,12 @@ impl Pair {
 
     /// Sends a message of which each byte depends on the sequence and the byte's offset.
     fn send(&mut self, bytes: u64) {
-        let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
+        self.try_send(bytes).unwrap();
+    }
+
+    /// Like `send`. An error if the pool is full of messages that the sender keeps.
+    fn try_send(&mut self, bytes: u64) -> Result<(), LoanError> {
+        let loan = self.port.loan(bytes, Exhaustion::DropOldest)?;
         self.sequence += 1;
         let mapping = self.pool.as_host().unwrap().mapping();
         mapping.copy_in(loan.offset(), &content(self.sequence, bytes)).unwrap();
@@ -291,6 +298,7 @@ impl Pair {
         };
         self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: self.history }).unwrap();
         self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
+        Ok(())
     }
 
     fn status(&self) -> String {
