@@ -19,7 +19,7 @@ use rgaps_control::qos::Exhaustion as QosExhaustion;
 use rgaps_control::wire::SIZE_MAX;
 use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, PoolBlock};
-use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolPart, PoolingCopy, Stream};
+use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolPart, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::SocketReader;
 use rgaps_link::{
@@ -27,13 +27,12 @@ use rgaps_link::{
 };
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
-use rgaps_shm::{LoanedMessage, MessageSpec, PublisherSlot, SlotTable, WriterPort, crash};
+use rgaps_shm::{LoanedMessage, MessageSpec, SlotTable, crash};
 
-use crate::arrived::Charge;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX, Unsent};
 use crate::event::{Event, Mailbox};
-use crate::received::{Received, Verdict};
-use crate::subscribe::ArrivalControl;
+use crate::inbound::{ArrivalControl, ArrivalState};
+use crate::received::Verdict;
 
 mod loans;
 
@@ -47,43 +46,6 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Copies into the pool at a time.
 const COPIES_MAX: usize = 16;
-
-/// The state that outlives a connection.
-#[derive(Debug)]
-pub(crate) struct ArrivalState {
-    pub(crate) port: WriterPort,
-    pool: Arc<dyn PoolMemory>,
-    charge: Arc<Charge>,
-    pub(crate) received: Received,
-    pub(crate) message_bytes_max: u64,
-    /// Corrupt records; each has ended a connection.
-    corrupt: u64,
-}
-
-impl ArrivalState {
-    pub(crate) fn new(
-        port: WriterPort,
-        (pool, charge): (Arc<dyn PoolMemory>, Arc<Charge>),
-        received: Received,
-        message_bytes_max: u64,
-    ) -> Self {
-        Self { port, pool, charge, received, message_bytes_max, corrupt: 0 }
-    }
-
-    /// When data last arrived.
-    pub(crate) fn heard(&self) -> u64 {
-        self.charge.heard()
-    }
-
-    /// Whether other ports need its memory.
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.charge.is_evicted()
-    }
-
-    pub(crate) fn slot(&self) -> PublisherSlot {
-        self.port.slot()
-    }
-}
 
 /// What an arrival needs to run.
 #[derive(Debug)]

@@ -1,15 +1,10 @@
-//! Requests that wait until other clients have handed a topic back to this manager, which succeeds one that died: how many wait, for how long, and
-//! which answer they get in the end.
+//! Requests that wait until other clients have handed a topic back to this manager, which succeeds one that died: how many wait, and for how long.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rgaps_control::Budget;
-use rgaps_control::local::{Body, Refusal, Request};
+use rgaps_control::local::{Body, Refusal};
 
 use crate::clients::ClientId;
-use crate::manager::Manager;
-use crate::requests::Outcome;
 
 /// Requests that may wait.
 const DEFERRED_MAX: usize = 1024;
@@ -17,47 +12,54 @@ const DEFERRED_MAX: usize = 1024;
 const DEFERRED_FOR: Duration = Duration::from_secs(5);
 
 /// A request that waits.
+#[derive(Debug)]
 pub(crate) struct Deferred {
-    client: ClientId,
-    id: u64,
-    body: Body,
+    pub(crate) client: ClientId,
+    pub(crate) id: u64,
+    pub(crate) body: Body,
     until: Instant,
 }
 
-impl Manager {
-    /// Answers a request, or defers it.
-    pub(crate) fn request(&mut self, client: ClientId, request: Request, fds: Vec<OwnedFd>) {
-        let Request { id, body } = request;
-        match self.handle(client, &body, fds) {
-            Outcome::Answered(outcome) => self.answer(client, id, outcome),
-            Outcome::Deferred(_) if self.deferred_of(client) >= self.budgets.limits.count(Budget::ClientRequests) => {
-                let over = self.over(client, Budget::ClientRequests);
-                self.answer(client, id, Err(over));
-            }
-            Outcome::Deferred(_) if self.deferred.len() < DEFERRED_MAX => {
-                self.deferred.push(Deferred { client, id, body, until: Instant::now() + DEFERRED_FOR });
-            }
-            Outcome::Deferred(_) => {
-                let full = Refusal::Exhausted(format!(
-                    "{DEFERRED_MAX} requests wait already for topics to be handed back; try again"
-                ));
-                self.answer(client, id, Err(full));
-            }
+impl Deferred {
+    /// Whether the request has waited for as long as it may.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until <= Instant::now()
+    }
+}
+
+/// All requests that wait.
+#[derive(Debug, Default)]
+pub(crate) struct DeferredRequests(Vec<Deferred>);
+
+impl DeferredRequests {
+    /// Defers a request. An error if too many wait.
+    pub(crate) fn add(&mut self, client: ClientId, id: u64, body: Body) -> Result<(), Refusal> {
+        if self.0.len() >= DEFERRED_MAX {
+            return Err(Refusal::Exhausted(format!(
+                "{DEFERRED_MAX} requests wait already for topics to be handed back; try again"
+            )));
         }
+        self.0.push(Deferred { client, id, body, until: Instant::now() + DEFERRED_FOR });
+        Ok(())
     }
 
-    fn deferred_of(&self, client: ClientId) -> usize {
-        self.deferred.iter().filter(|deferred| deferred.client == client).count()
+    /// Defers a request again that was taken out.
+    pub(crate) fn put_back(&mut self, deferred: Deferred) {
+        self.0.push(deferred);
     }
 
-    /// Retries the deferred requests.
-    pub(crate) fn retry_deferred(&mut self) {
-        for Deferred { client, id, body, until } in std::mem::take(&mut self.deferred) {
-            match self.handle(client, &body, Vec::new()) {
-                Outcome::Answered(outcome) => self.answer(client, id, outcome),
-                Outcome::Deferred(refusal) if until <= Instant::now() => self.answer(client, id, Err(refusal)),
-                Outcome::Deferred(_) => self.deferred.push(Deferred { client, id, body, until }),
-            }
-        }
+    /// Takes all out, to try them again.
+    pub(crate) fn take_all(&mut self) -> Vec<Deferred> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Whether any request waits.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// How many requests of this client wait.
+    pub(crate) fn count_of(&self, client: ClientId) -> usize {
+        self.0.iter().filter(|deferred| deferred.client == client).count()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rgaps_control::{HostId, TopicId};
 use rgaps_os::EventFd;
 
-use crate::arrival::ArrivalState;
+use crate::inbound::ArrivalState;
 
 /// An event that the manager handles.
 #[derive(Debug)]

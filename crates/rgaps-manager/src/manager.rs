@@ -24,13 +24,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::adoption::{Adoption, NotedSlot};
 use crate::budgets::Budgets;
 use crate::clients::{Client, ClientId, Clients, Occupied};
-use crate::deferred::Deferred;
+use crate::deferred::DeferredRequests;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::inbox::Inbox;
+use crate::log_rate_limit::LogRateLimit;
+use crate::outbound::Outbound;
 use crate::publish::PublishManager;
 use crate::refusals::exhausted;
-use crate::remote_hosts::LogRateLimit;
 use crate::runtime_files::RuntimeFiles;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
@@ -68,7 +69,7 @@ pub(crate) struct Manager {
     pub(crate) adoption: Adoption,
     /// Topics whose note could not be written, and why: a successor would not know who is in them.
     pub(crate) unnoted: BTreeMap<TopicId, String>,
-    pub(crate) deferred: Vec<Deferred>,
+    pub(crate) deferred: DeferredRequests,
     /// Slots of clients that have ended, to be released. They are in no note any more.
     pub(crate) departing: VecDeque<Occupied>,
     /// The last connected client whose lock the kernel was asked for.
@@ -154,7 +155,7 @@ impl Manager {
             locks: parts.locks,
             adoption: parts.adoption,
             unnoted: BTreeMap::new(),
-            deferred: Vec::new(),
+            deferred: DeferredRequests::default(),
             departing: VecDeque::new(),
             asked_last: None,
             words_looked_for: BTreeSet::new(),
@@ -214,7 +215,7 @@ impl Manager {
                 break;
             }
         }
-        self.topics.values().for_each(|topic| topic.outbound.values().for_each(crate::publish::Outbound::stop));
+        self.topics.values().for_each(|topic| topic.outbound.values().for_each(Outbound::stop));
     }
 
     /// Ends all but its place in the directory. That comes last: whoever finds no socket any more may start the next manager at once.
@@ -276,9 +277,8 @@ impl Manager {
 
     /// When the next look at everything is due; the first is at once.
     fn tick_due(&self) -> Option<Instant> {
-        let busy = self.has_draining
-            || !self.deferred.is_empty()
-            || self.clients.by_id.values().any(|client| client.has_ended);
+        let busy =
+            self.has_draining || self.deferred.has_any() || self.clients.by_id.values().any(|client| client.has_ended);
         self.ticked_at.map(|at| at + if busy { TICK } else { TICK_IDLE })
     }
 

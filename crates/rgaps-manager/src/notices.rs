@@ -13,10 +13,10 @@ use rgaps_control::{SubscriberSlot, TopicId};
 use rgaps_os::{EventFd, SealError};
 
 use crate::clients::{ClientId, Occupied};
+use crate::inbound::Newcomer;
 use crate::manager::Manager;
 use crate::refusals::exhausted;
 use crate::requests::{Answer, no_topic};
-use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
 impl Manager {

@@ -11,8 +11,8 @@ use rgaps_control::local::Notice;
 use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{HostId, SubscriberSlot, TopicId, TopicKey};
 
+use crate::inbound::Inbound;
 use crate::manager::Manager;
-use crate::subscribe::Inbound;
 use crate::topics::Topic;
 
 /// Changes of other hosts in one turn.
@@ -23,33 +23,6 @@ const CHANGES_FOR: Duration = Duration::from_millis(5);
 const RINGS_A_TURN: usize = 4;
 /// Shortest interval between two notes of the counters.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-/// Log lines of one kind per minute, at most.
-const LINES_A_MINUTE: u32 = 64;
-
-/// Limits log lines per minute, for lines whose number other hosts control.
-#[derive(Debug, Default)]
-pub(crate) struct LogRateLimit {
-    since: Option<Instant>,
-    said: u32,
-}
-
-impl LogRateLimit {
-    /// Whether one more line may be logged. Returns a suffix for it, which announces the silence after the last line.
-    fn may_log(&mut self, now: Instant) -> Option<&'static str> {
-        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
-            *self = Self { since: Some(now), said: 0 };
-        }
-        self.said += 1;
-        match self.said.cmp(&LINES_A_MINUTE) {
-            std::cmp::Ordering::Less => Some(""),
-            std::cmp::Ordering::Equal => {
-                Some("; further lines of this kind are not logged for a minute (see rgaps doctor, rgaps topic info)")
-            }
-            std::cmp::Ordering::Greater => None,
-        }
-    }
-}
-
 impl Manager {
     /// Handles a share of the network's events. True if more may wait.
     pub(crate) fn look_at_network(&mut self) -> bool {
@@ -184,22 +157,5 @@ impl Manager {
         let offered = self.subscribe.offer(topic, request);
         self.look_for_draining(id);
         offered.inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn log_lines_that_other_hosts_cause_are_limited_per_minute() {
-        let start = Instant::now();
-        let mut few = LogRateLimit::default();
-        let said: Vec<&str> = (0..1000).filter_map(|_| few.may_log(start)).collect();
-        assert_eq!(said.len(), LINES_A_MINUTE as usize);
-        assert!(
-            said.last().unwrap().contains("not logged") && said[..said.len() - 1].iter().all(|more| more.is_empty())
-        );
-        assert_eq!(few.may_log(start + Duration::from_secs(60)), Some(""));
     }
 }

@@ -9,7 +9,7 @@ use rgaps_control::local::{
 };
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
+use rgaps_control::{EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
 use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
@@ -18,9 +18,10 @@ use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
 use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
 use crate::clients::{Client, ClientId, Occupied};
+use crate::inbound::Inbound;
 use crate::manager::Manager;
 use crate::refusals::exhausted;
-use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
+use crate::topics::{LocalPublisher, LocalSubscriber, Topic, messages_wanted};
 
 /// Bytes of topic summaries in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
@@ -485,7 +486,7 @@ impl Manager {
             hosts
         };
         let mut links: Vec<String> = topic.outbound.values().map(|outbound| outbound.control.status()).collect();
-        links.extend(topic.inbound.values().map(crate::subscribe::Inbound::status));
+        links.extend(topic.inbound.values().map(Inbound::status));
         links.extend(topic.without_sender.values().cloned());
         TopicSummary {
             key: topic.key.clone(),
@@ -534,12 +535,6 @@ fn check_versions(protocol: u32, layout: u32) -> Result<(), Refusal> {
 fn bare_endpoint(topic: &Topic, role: Role) -> Endpoint {
     let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
     Endpoint { key, role, type_name, offers: Vec::new(), requests: Vec::new() }
-}
-
-/// Entries of the message table for one publisher: `message_count`, and the messages that it keeps for late joiners.
-pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
-    let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
-    message_count.saturating_add(kept)
 }
 
 fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {

@@ -16,17 +16,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rgaps_control::local::{Listener, Refusal};
+use rgaps_control::local::Listener;
 use rgaps_control::runtime::{ManagerLock, Noted, RuntimeError};
 use rgaps_control::{RuntimeDir, TopicId};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
 use crate::adoption::Adoption;
 use crate::clients::{Client, ClientId, Clients};
-use crate::daemon::DaemonError;
-use crate::log;
-use crate::manager::Manager;
-use crate::refusals::exhausted;
+use crate::error::DaemonError;
 use crate::topics::Topics;
 
 /// How often the manager checks for missing files where it cannot watch them.
@@ -41,7 +38,7 @@ pub(crate) struct RuntimeFiles {
     listener: Listener,
     group: Option<u32>,
     /// Whether the epoch was written.
-    has_epoch: bool,
+    pub(crate) has_epoch: bool,
     /// Readable when the socket or the directory changes; `None` if they cannot be watched: then the manager checks every `UNWATCHED_LOOK`.
     watch: Option<OwnedFd>,
     /// When the files were last checked without an event of the watch.
@@ -50,7 +47,7 @@ pub(crate) struct RuntimeFiles {
 
 /// What a check of the files found.
 #[derive(Debug)]
-enum Checked {
+pub(crate) enum Checked {
     /// The directory is this manager's. `was_recreated`: the directory or the socket was missing, and the manager has created it again.
     Own { was_recreated: bool, missing: MissingFiles },
     /// Another manager has locked the directory.
@@ -61,17 +58,17 @@ enum Checked {
 
 /// Files that are missing from the place where they were written.
 #[derive(Debug, Default)]
-struct MissingFiles {
+pub(crate) struct MissingFiles {
     /// Clients whose lock files are missing.
-    clients: BTreeSet<ClientId>,
+    pub(crate) clients: BTreeSet<ClientId>,
     /// Topics whose notes are missing.
-    topics: BTreeSet<TopicId>,
+    pub(crate) topics: BTreeSet<TopicId>,
     /// Whether the epoch's file is missing.
     epoch: bool,
 }
 
 impl MissingFiles {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.topics.is_empty() && !self.epoch
     }
 
@@ -107,7 +104,12 @@ impl RuntimeFiles {
         Some(lock).filter(ManagerLock::is_in_place)
     }
 
-    fn check(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Checked, DaemonError> {
+    pub(crate) fn check(
+        &mut self,
+        dir: &RuntimeDir,
+        is_needed: bool,
+        files: &Files<'_>,
+    ) -> Result<Checked, DaemonError> {
         let (mut was_recreated, mut missing) = (false, MissingFiles::default());
         for _ in 0..ATTEMPTS {
             let was_watched = self.watch.is_some();
@@ -146,90 +148,14 @@ impl RuntimeFiles {
     }
 }
 
-impl Manager {
-    /// Restores files that another program has removed. False if this manager must exit: another one has the directory, or this one has no clients.
-    #[must_use]
-    pub(crate) fn check_runtime_files(&mut self) -> bool {
-        let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        let (dir, unnoted, has_epoch) = (&self.dir, &self.unnoted, self.runtime_files.has_epoch);
-        let files =
-            Files { dir, has_epoch, unnoted, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
-        let missing = match self.runtime_files.check(&self.dir, is_needed, &files) {
-            Ok(Checked::Own { was_recreated: false, missing }) if missing.is_empty() => return true,
-            Ok(Checked::Own { missing, .. }) => missing,
-            Ok(Checked::Taken) => {
-                tracing::error!(dir = %self.dir.path().display(), "files of this rgapsd were removed, and another rgapsd serves there; exiting");
-                return false;
-            }
-            Ok(Checked::Unneeded) => {
-                tracing::info!("files of this rgapsd were removed, and it has no clients; exiting");
-                return false;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "files of this rgapsd were removed and cannot be created yet; it tries again");
-                return true;
-            }
-        };
-        log::come_back();
-        tracing::warn!(
-            dir = %self.dir.path().display(),
-            "files of this rgapsd were removed; it creates them again, and clients connect again (cleaners of /tmp leave XDG_RUNTIME_DIR alone)"
-        );
-        self.runtime_files.has_epoch = self.dir.epoch(self.epoch).1.is_none();
-        if let Err(error) = self.dir.note_config(&self.config) {
-            tracing::warn!(%error, "config.toml cannot be written: clients do not see this rgapsd's configuration");
-        }
-        for id in missing.clients {
-            // The client connects again and locks a new file; it keeps its slots. A dead client is not cut off: its slots wait for its streams.
-            if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
-                client.disconnect();
-            }
-        }
-        for id in missing.topics {
-            if let Some(topic) = self.topics.get_mut(&id) {
-                topic.noted = None;
-            }
-            self.note(id);
-        }
-        true
-    }
-
-    /// A client that held other locks before now holds the lock that it was given. Slots of its earlier connections, and slots that it has still to
-    /// hand back, are recorded under the new lock, in the notes for a successor too. After that the client may give up its other locks. If a note
-    /// cannot be written, the client is refused and keeps all its locks.
-    pub(crate) fn record_new_lock(&mut self, id: ClientId) -> Result<(), Refusal> {
-        let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
-        let (Some(now), before) = (client.noted(), client.held_before.clone()) else { return Ok(()) };
-        let mut topics = BTreeSet::new();
-        for lock in &before {
-            topics.extend(self.clients.move_to_lock(*lock, now));
-            topics.extend(self.adoption.move_to_lock(*lock, now));
-        }
-        topics.into_iter().for_each(|id| self.note(id));
-        // A note may also be missing since an earlier attempt.
-        let is_its =
-            |topic: &TopicId| self.adoption.awaits_client_in(now.lock, *topic) || self.clients.has_in(now.lock, *topic);
-        let unnoted = self.unnoted.iter().find(|(topic, _)| is_its(topic)).map(|(_, why)| why.clone());
-        let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
-        if let Some(why) = unnoted.filter(|_| !before.is_empty()) {
-            client.is_locked = false;
-            return Err(exhausted(&format!("the note that names this client's new lock cannot be written: {why}")));
-        }
-        client.held_before.clear();
-        self.remove_earlier_connections(id, now.lock);
-        before.into_iter().for_each(|lock| self.forget_lock_unless_used(lock));
-        Ok(())
-    }
-}
-
 /// The files that tell a successor which clients live and which slots they have.
-struct Files<'a> {
-    dir: &'a RuntimeDir,
-    has_epoch: bool,
-    unnoted: &'a BTreeMap<TopicId, String>,
-    clients: &'a Clients,
-    topics: &'a Topics,
-    adoption: &'a Adoption,
+pub(crate) struct Files<'a> {
+    pub(crate) dir: &'a RuntimeDir,
+    pub(crate) has_epoch: bool,
+    pub(crate) unnoted: &'a BTreeMap<TopicId, String>,
+    pub(crate) clients: &'a Clients,
+    pub(crate) topics: &'a Topics,
+    pub(crate) adoption: &'a Adoption,
 }
 
 impl Files<'_> {

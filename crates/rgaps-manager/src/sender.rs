@@ -33,8 +33,8 @@ use crate::addresses;
 use crate::device_memory::Pools;
 use crate::envelope::{Envelope, Unsent};
 use crate::event::{Event, Mailbox};
+use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
-use crate::publish::SenderControl;
 use crate::unsent::SentCount;
 use crate::verbs::{self, Verbs};
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,98 +15,26 @@ use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
-use rgaps_os::EventFd;
 use rgaps_shm::last_received::{LastReceived, last_received_within};
 use rgaps_shm::pool::pool_bytes_for;
-use rgaps_shm::{PublisherSlot, PublisherSpec, SubscriberPages, WriterPort};
+use rgaps_shm::{PublisherSlot, PublisherSpec, WriterPort};
 
 use crate::addresses;
-use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
+use crate::arrival::{Arrival, ArrivalSetup};
 use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
-use crate::links::LinkPermit;
+use crate::inbound::{ArrivalControl, ArrivalState, Inbound};
 use crate::pending_connections::PendingConnections;
 use crate::received::Received;
-use crate::requests::messages_wanted;
 use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
-use crate::topics::{DEPARTED_MAX, Topic};
+use crate::topics::{DEPARTED_MAX, Topic, messages_wanted};
 use crate::verbs::{self, Verbs};
 
 /// How long an offer is valid.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 /// How long a ring is empty before it returns its pages.
 const RING_IDLE: Duration = Duration::from_secs(2);
-
-/// The receiving side of one topic and host.
-#[derive(Debug)]
-pub(crate) enum Inbound {
-    /// Not connected; the port waits for the next connection.
-    Idle(Box<ArrivalState>),
-    /// A ring is offered, or its worker runs.
-    Active(Arc<ArrivalControl>),
-}
-
-/// What the manager and an arrival share.
-#[derive(Debug)]
-pub(crate) struct ArrivalControl {
-    stop: AtomicBool,
-    status: Mutex<String>,
-    /// Messages, duplicates, dropped, torn, corrupt.
-    counts: [AtomicU64; 5],
-    token: LinkToken,
-    slot: PublisherSlot,
-    /// Returned when the worker ends.
-    _place: LinkPermit,
-    /// Subscribers that have joined meanwhile, and whether there is one.
-    newcomers: Mutex<Vec<Newcomer>>,
-    has_newcomers: AtomicBool,
-}
-
-/// What an arrival's port needs to know about a subscriber.
-#[derive(Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) pages: Arc<SubscriberPages>,
-    pub(crate) event: Option<Arc<EventFd>>,
-}
-
-impl ArrivalControl {
-    /// Whether `take_newcomers` would return something. Takes no lock.
-    pub(crate) fn has_newcomers(&self) -> bool {
-        self.has_newcomers.swap(false, Ordering::AcqRel)
-    }
-
-    /// The subscribers that `Inbound::add_subscriber` has added since the last call.
-    pub(crate) fn take_newcomers(&self) -> Vec<Newcomer> {
-        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn should_stop(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_status(&self, status: String) {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
-    }
-
-    /// Messages, duplicates, dropped, torn, corrupt.
-    pub(crate) fn show(&self, counts: [u64; 5]) {
-        self.counts.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Ordering::Relaxed));
-    }
-
-    pub(crate) fn status(&self) -> String {
-        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let [messages, duplicates, dropped, torn, corrupt] =
-            self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        format!(
-            "{status}, {messages} messages, {duplicates} duplicates, {dropped} dropped, {torn} torn, {corrupt} corrupt"
-        )
-    }
-}
 
 /// An offer that is not taken up yet.
 struct Offered {
@@ -200,7 +128,7 @@ impl SubscribeManager {
         let mut state = match topic.inbound.remove(&request.host) {
             Some(Inbound::Active(control)) => {
                 control.stop();
-                self.withdraw(control.token);
+                self.withdraw(control.token());
                 topic.inbound.insert(request.host, Inbound::Active(control));
                 return Err(RingRefusal::Failed(
                     "its last connection is still ending; this resolves itself".to_owned(),
@@ -229,7 +157,7 @@ impl SubscribeManager {
         match topic.inbound.get(&host) {
             Some(Inbound::Active(control)) => {
                 control.stop();
-                self.withdraw(control.token);
+                self.withdraw(control.token());
             }
             Some(Inbound::Idle(_)) => {
                 if let Some(Inbound::Idle(state)) = topic.inbound.remove(&host) {
@@ -243,7 +171,7 @@ impl SubscribeManager {
     /// Evicts a port, since others need its memory: at once if it is not connected.
     pub(crate) fn evict(&self, topic: &mut Topic, host: HostId) {
         match topic.inbound.get(&host) {
-            Some(Inbound::Active(control)) => self.withdraw(control.token),
+            Some(Inbound::Active(control)) => self.withdraw(control.token()),
             Some(Inbound::Idle(state)) if state.is_evicted() => self.end(topic, host),
             _ => {}
         }
@@ -388,16 +316,8 @@ impl SubscribeManager {
             }
         };
         let link_token = LinkToken(token.0);
-        let control = Arc::new(ArrivalControl {
-            stop: AtomicBool::new(false),
-            status: Mutex::new(format!("from {}: offered", request.host_name)),
-            counts: Default::default(),
-            token: link_token,
-            slot,
-            _place: place,
-            newcomers: Mutex::default(),
-            has_newcomers: AtomicBool::new(false),
-        });
+        let status = format!("from {}: offered", request.host_name);
+        let control = Arc::new(ArrivalControl::new(status, link_token, slot, place));
         let setup = ArrivalSetup {
             topic: topic.id,
             key: topic.key.clone(),
@@ -540,39 +460,6 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
         Err(error) => {
             let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
             setup.mailbox.post(event);
-        }
-    }
-}
-
-impl Inbound {
-    /// For people.
-    pub(crate) fn status(&self) -> String {
-        match self {
-            Self::Idle(_) => "from a host that is not connected".to_owned(),
-            Self::Active(control) => control.status(),
-        }
-    }
-
-    /// Adds a subscriber to its port.
-    pub(crate) fn add_subscriber(&mut self, newcomer: Newcomer) {
-        match self {
-            Self::Idle(state) => state.port.add_subscriber(newcomer.pages, newcomer.event),
-            Self::Active(control) => {
-                let mut newcomers = control.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
-                // One per slot, even if the slot is taken anew before the worker looks.
-                newcomers.retain(|known| known.pages.slot() != newcomer.pages.slot());
-                newcomers.push(newcomer);
-                drop(newcomers);
-                control.has_newcomers.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// The publisher slot of its port.
-    pub(crate) fn slot(&self) -> Option<PublisherSlot> {
-        match self {
-            Self::Idle(state) => Some(state.slot()),
-            Self::Active(control) => Some(control.slot),
         }
     }
 }

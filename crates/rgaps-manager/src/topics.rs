@@ -8,7 +8,7 @@ use rgaps_control::local::Role;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{
-    EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
+    Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
 use rgaps_shm::last_received::{last_published, last_received_by_host};
@@ -16,10 +16,10 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
 use crate::device_memory::Pools;
-use crate::publish::Outbound;
+use crate::inbound::Inbound;
+use crate::log_rate_limit::LogRateLimit;
+use crate::outbound::Outbound;
 use crate::received::Received;
-use crate::remote_hosts::LogRateLimit;
-use crate::subscribe::Inbound;
 
 /// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
 pub(crate) const DEPARTED_MAX: usize = 64;
@@ -237,4 +237,10 @@ impl Topic {
         requests.sort_by_key(|request| format!("{request:?}"));
         Endpoint { key: self.key.clone(), role, type_name: self.type_name.clone(), offers, requests }
     }
+}
+
+/// Entries of the message table for one publisher: `message_count`, and the messages that it keeps for late joiners.
+pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
+    let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
+    message_count.saturating_add(kept)
 }
