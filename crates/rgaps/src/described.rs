@@ -6,8 +6,10 @@ use rgaps_os::clock;
 use rgaps_shm::{Held, MessageInfo};
 
 use crate::dynamic::DynamicMeta;
+use crate::endpoint::subscriber::SubscriberInner;
+use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
-use crate::subscriber::{Subscriber, SubscriberInner, TakeError};
+use crate::subscriber::Subscriber;
 use crate::types::Meta;
 
 /// A taken message's name and description, without its payload. Dropping it releases the message.
@@ -61,8 +63,8 @@ impl<T: Meta> Subscriber<T> {
     /// }
     /// ```
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
-        self.check_attached()?;
-        self.take_next(|| self.inner().next_held(false), |held| self.described(held))
+        self.inner().check_attached()?;
+        self.take_next(|| self.inner().take_held(false), |held| self.described(held))
     }
 
     fn described(&self, held: Held) -> Result<Described<T>, TakeError> {

@@ -31,31 +31,19 @@
 
 #![deny(unsafe_code)]
 
-mod async_request;
-mod attachment;
-mod completions;
 mod described;
 pub mod dlpack;
 pub mod dynamic;
+mod endpoint;
 mod error_text;
-mod hand_back;
 mod handle;
-mod hello;
-mod idle;
-mod members;
 mod node;
-mod noticed;
-mod pools;
-mod publish_error;
 mod publisher;
 #[allow(unsafe_code)]
 mod raw;
 mod sample;
-mod session;
 mod statistics;
 mod subscriber;
-mod take_by_handle;
-mod tasks;
 pub mod types;
 mod views;
 
@@ -65,10 +53,13 @@ mod views;
 struct Readme;
 
 pub use described::Described;
+pub use endpoint::error::NodeError;
+pub use endpoint::hello::SessionError;
+pub use endpoint::publish_error::PublishError;
+pub use endpoint::take_by_handle::TakeByHandleError;
+pub use endpoint::take_error::TakeError;
 pub use handle::Handle;
-pub use hello::SessionError;
-pub use node::{Node, NodeBuilder, NodeError};
-pub use publish_error::PublishError;
+pub use node::{Node, NodeBuilder};
 pub use publisher::{Loan, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
@@ -81,5 +72,4 @@ pub use rgaps_shm::observer::{ObservedPublisher, Observer};
 pub use rgaps_shm::space::{Keeper, LoanError, NoSpace};
 pub use sample::Sample;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
-pub use subscriber::{Subscriber, TakeError};
-pub use take_by_handle::TakeByHandleError;
+pub use subscriber::Subscriber;

@@ -7,11 +7,12 @@ use rgaps_shm::history::MessageRef;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::{Held, MessageInfo};
 
-use crate::completions::StreamPoint;
+use crate::endpoint::completions::{DEVICE_TIMEOUT, StreamPoint};
+use crate::endpoint::node::NodeInner;
+use crate::endpoint::subscriber::SubscriberInner;
+use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
-use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::raw;
-use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
 
 /// A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). If the node's device has no peer

@@ -4,10 +4,10 @@ use rgaps_device::dlpack::{DLDevice, ManagedTensor};
 use rgaps_device::{Backend, DeviceRange, FieldView};
 
 use crate::dlpack::UnmanagedTensor;
-use crate::publish_error::PublishError;
+use crate::endpoint::publish_error::PublishError;
+use crate::endpoint::take_error::TakeError;
 use crate::publisher::Loan;
 use crate::sample::Sample;
-use crate::subscriber::TakeError;
 use crate::types::{Meta, Payload, PointCloud};
 
 /// The device of a backend in DLPack's terms.

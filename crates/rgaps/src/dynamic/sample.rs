@@ -11,12 +11,12 @@ use rgaps_shm::MessageInfo;
 use rgaps_shm::message::Readiness;
 
 use super::{DynamicMeta, Kind, another_kind, by_kind};
-use crate::completions::StreamPoint;
 use crate::dlpack::UnmanagedTensor;
+use crate::endpoint::completions::{DEVICE_TIMEOUT, StreamPoint};
+use crate::endpoint::node::NodeInner;
+use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
-use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::sample::Sample;
-use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
 
 #[derive(Debug)]

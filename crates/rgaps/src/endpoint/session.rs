@@ -25,24 +25,26 @@ use rgaps_control::local::{
 use rgaps_control::spawn::Autostart;
 use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
 use rgaps_os::{EventFd, ForkGuard};
-use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages};
+use rgaps_shm::{SubscriberFile, SubscriberFiles, SubscriberPages, WriterPort};
 
-use crate::async_request::AsyncRequest;
-use crate::attachment::{Attachment, GrantedSlot};
-use crate::hello::{Hello, Locks, SessionError, Welcomed};
-use crate::members::{Member, Members, Owner, Upkeep, upkeep};
-use crate::node::{NodeError, READY_TICK};
-use crate::noticed::Noticed;
-use crate::publisher::PublisherInner;
-use crate::tasks::{self, Sleepers};
+use crate::endpoint::async_request::AsyncRequest;
+use crate::endpoint::attachment::Attachment;
+use crate::endpoint::completions::READY_TICK;
+use crate::endpoint::error::NodeError;
+use crate::endpoint::hello::{Hello, Locks, SessionError, Welcomed};
+use crate::endpoint::members::{Member, Members, Upkeep};
+use crate::endpoint::noticed::Noticed;
+use crate::endpoint::sleepers::{self, Sleepers};
 
+mod granted;
 mod requests;
 mod successor;
 
+use granted::GrantedSlot;
 use requests::Awaiting;
 
 /// How long dropping a publisher or subscriber may wait for the manager.
-pub(crate) const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Attempts to create a publisher or subscriber while managers die.
 const MAKE_ATTEMPTS: u32 = 20;
 /// Managers that may die in a row during one request: the request may be what kills them.
@@ -53,22 +55,6 @@ const TIMED_OUT_MAX: u32 = 2;
 const TICK: Duration = Duration::from_millis(500);
 /// Requests that are sent before their answers are read: far fewer than a socket holds.
 const UNREAD_ANSWERS_MAX: usize = 32;
-
-/// A reply and the file descriptors beside it.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) reply: Reply,
-    pub(crate) fds: std::vec::IntoIter<OwnedFd>,
-    /// The `Session::epoch` of the manager that answered.
-    pub(crate) epoch: u64,
-}
-
-impl Answer {
-    /// The next file descriptor.
-    pub(crate) fn fd(&mut self) -> Result<OwnedFd, SessionError> {
-        self.fds.next().ok_or(SessionError::Confused)
-    }
-}
 
 type RawAnswer = Result<(Reply, Vec<OwnedFd>), SessionError>;
 
@@ -256,7 +242,7 @@ impl Session {
     /// Adds the member whose slot the manager of `epoch` granted. Returns false if a hand-back without this slot went to a later manager meanwhile.
     #[must_use]
     pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
-        lock(&self.upkeep).extend(upkeep(&member));
+        lock(&self.upkeep).extend(member.endpoint.upgrade().map(|endpoint| endpoint.upkeep()));
         let mut members = lock(&self.members);
         if members.handed_back > epoch {
             return false;
@@ -266,12 +252,12 @@ impl Session {
     }
 
     /// Requests the existing subscribers for a new publisher. The node's thread requests missing ones again later.
-    pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
-        for slots in unknown(publisher).chunks(SUBSCRIBERS_A_REPLY_MAX) {
-            let body = Body::Subscribers { topic: publisher.attachment.topic, slots: slots.to_vec() };
+    pub(crate) fn meet_subscribers(&self, topic: TopicId, port: &Arc<Mutex<WriterPort>>) {
+        for slots in unknown(port).chunks(SUBSCRIBERS_A_REPLY_MAX) {
+            let body = Body::Subscribers { topic, slots: slots.to_vec() };
             let Ok(answer) = self.request(&body, &[]) else { return };
             if let Reply::Subscribers { topic, subscribers } = answer.reply {
-                self.told(topic, subscribers, answer.fds, &[publisher]);
+                self.told(topic, subscribers, answer.fds, std::slice::from_ref(port));
             }
         }
     }
@@ -280,10 +266,10 @@ impl Session {
     fn ask_for_subscribers(&self, connection: &Connection, turn: usize) {
         // One answer serves all publishers of its topic.
         let mut topics: HashMap<TopicId, Vec<SubscriberSlot>> = HashMap::new();
-        for publisher in self.publishers() {
-            let slots = unknown(&publisher);
+        for (topic, port) in self.ports() {
+            let slots = unknown(&port);
             if !slots.is_empty() {
-                topics.insert(publisher.attachment.topic, slots);
+                topics.insert(topic, slots);
             }
         }
         // Each `HashMap` has a random order, so that all topics get their turn.
@@ -417,7 +403,7 @@ impl Session {
         let _ = self.kick.drain();
         for ((event, waker), _) in sleeping.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             self.sleepers.set(&event, None);
-            tasks::wake(waker);
+            sleepers::wake(waker);
         }
     }
 
@@ -473,10 +459,8 @@ impl Session {
     }
 
     fn tell_publishers(&self, topic: TopicId, subscribers: Vec<NoticedSubscriber>, fds: Vec<OwnedFd>) {
-        let publishers = self.publishers();
-        let of_topic: Vec<&PublisherInner> =
-            publishers.iter().filter(|publisher| publisher.attachment.topic == topic).map(Arc::as_ref).collect();
-        self.told(topic, subscribers, fds.into_iter(), &of_topic);
+        let of_topic = self.ports().into_iter().filter_map(|(of, port)| (of == topic).then_some(port));
+        self.told(topic, subscribers, fds.into_iter(), &of_topic.collect::<Vec<_>>());
     }
 
     /// Adds the announced subscribers to the topic's publishers. Incomplete ones are requested again.
@@ -485,9 +469,9 @@ impl Session {
         topic: TopicId,
         subscribers: Vec<NoticedSubscriber>,
         mut fds: impl Iterator<Item = OwnedFd>,
-        publishers: &[&PublisherInner],
+        ports: &[Arc<Mutex<WriterPort>>],
     ) {
-        if publishers.is_empty() {
+        if ports.is_empty() {
             return;
         }
         for noticed in subscribers {
@@ -496,7 +480,7 @@ impl Session {
             match Noticed::new(topic, noticed, mapped, &mut fds) {
                 Ok(known) => {
                     lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
-                    publishers.iter().for_each(|publisher| known.tell(publisher));
+                    ports.iter().for_each(|port| known.tell(port));
                 }
                 Err(error) => {
                     tracing::debug!(%error, slot = noticed.slot.index, "a subscriber could not be mapped yet")
@@ -505,16 +489,9 @@ impl Session {
         }
     }
 
-    fn publishers(&self) -> Vec<Arc<PublisherInner>> {
-        let members = lock(&self.members);
-        members
-            .all
-            .iter()
-            .filter_map(|member| match &member.owner {
-                Owner::Publisher { inner, .. } => inner.upgrade(),
-                Owner::Subscriber { .. } => None,
-            })
-            .collect()
+    /// The ports of this node's publishers, each with its topic.
+    fn ports(&self) -> Vec<(TopicId, Arc<Mutex<WriterPort>>)> {
+        lock(&self.members).all.iter().filter_map(Member::port).collect()
     }
 }
 
@@ -534,8 +511,8 @@ impl Drop for Session {
 }
 
 /// Subscribers that a publisher does not know.
-fn unknown(publisher: &PublisherInner) -> Vec<SubscriberSlot> {
-    publisher.port().unknown_subscribers()
+fn unknown(port: &Mutex<WriterPort>) -> Vec<SubscriberSlot> {
+    lock(port).unknown_subscribers()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

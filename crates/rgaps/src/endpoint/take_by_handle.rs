@@ -8,23 +8,21 @@
 //!             `SEEN_MAX`, the number that a topic can have. Handles of more publishers are made up: then all is forgotten, which costs each
 //!             publisher one more wait, and as many early handles as before.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{DeviceError, Stream, StreamWord};
+use rgaps_device::{DeviceError, StreamWord};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
-use rgaps_shm::seen_publishers::{SEEN_MAX, TakenByName};
+use rgaps_shm::seen_publishers::TakenByName;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::dynamic::Kind;
+use crate::endpoint::by_publisher::Absent;
+use crate::endpoint::subscriber::SubscriberInner;
+use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
-use crate::sample::Sample;
-use crate::subscriber::{Subscriber, TakeError};
-use crate::types::Meta;
 
 /// How often a waiting take calls `is_over`.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -131,34 +129,6 @@ pub enum TakeByHandleError {
     Take(#[from] TakeError),
 }
 
-/// One number for each of at most `SEEN_MAX` publishers.
-#[derive(Debug, Default)]
-pub(crate) struct ByPublisher(HashMap<u64, u64>);
-
-impl ByPublisher {
-    fn entry(&mut self, publisher: u64) -> Entry<'_, u64, u64> {
-        if self.0.len() >= SEEN_MAX && !self.0.contains_key(&publisher) {
-            self.0.clear();
-        }
-        self.0.entry(publisher)
-    }
-}
-
-/// For each publisher whose message did not arrive within a time-out, the newest sequence seen of it by then (0 for none).
-#[derive(Debug, Default)]
-pub(crate) struct Absent(ByPublisher);
-
-impl Absent {
-    fn add(&mut self, publisher: u64, newest: u64) {
-        self.0.entry(publisher).insert_entry(newest);
-    }
-
-    /// Whether no message of the publisher has arrived since.
-    fn has(&self, publisher: u64, newest: u64) -> bool {
-        self.0.0.get(&publisher) == Some(&newest)
-    }
-}
-
 /// What a look for a message found.
 enum Found {
     Here(Held),
@@ -168,76 +138,26 @@ enum Found {
     },
 }
 
-/// For each publisher, the number of handles whose messages were published before the subscriber joined.
-#[derive(Debug, Default)]
-pub(crate) struct Early(ByPublisher);
-
-impl Early {
-    fn add(&mut self, publisher: u64) -> u64 {
-        let count = self.0.entry(publisher).or_default();
-        *count += 1;
-        *count
-    }
-}
-
-impl<T: Meta> Subscriber<T> {
-    /// Promises that from now on takes by handle follow each publisher's order of publication, as when one thread handles all of them. Taking a
-    /// message then releases that publisher's earlier untaken messages. They count as lost, except those before the first take by handle of that
-    /// publisher.
-    pub fn expect_handles_in_order(&self) {
-        if self.inner().node.is_owner() {
-            self.inner().reader().expect_handles_in_order();
-        }
-    }
-
-    /// Takes the message that `handle` names, and waits at most `timeout` for it and its bytes. Earlier messages stay untaken, for `take` and for
-    /// later takes by handle. A keep-all subscriber keeps the newest 64 of them, and of each publisher at most half as many as it may have messages;
-    /// older ones count as lost. The pool's bytes are not bounded so: a publisher whose pool holds fewer messages than that waits for them.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use rgaps::{Handle, Subscriber, TakeByHandleError, types::Image};
-    /// fn on_handle(subscriber: &Subscriber<Image>, bytes: &[u8; Handle::BYTES]) -> Result<(), TakeByHandleError> {
-    ///     let handle = Handle::from_bytes(bytes);
-    ///     let sample = subscriber.take_by_handle(&handle, Duration::from_millis(100))?;
-    ///     assert_eq!(sample.info().sequence, handle.sequence);
-    ///     Ok(())
-    /// }
-    /// ```
-    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
-        self.take_by_handle_unless(handle, timeout, None, || false)
-    }
-
-    /// Like `take_by_handle`, in stream order: later work of `stream` waits for the bytes, as with `take_on`.
-    pub fn take_by_handle_on(
+impl SubscriberInner {
+    /// The message of a handle of this kind (`Meta::KIND`). Waits at most `timeout` for it and, unless it is `pending`, for its bytes.
+    pub(crate) fn hold_by_handle(
         &self,
         handle: &Handle,
+        kind: u32,
         timeout: Duration,
-        stream: &Stream,
-    ) -> Result<Sample<T>, TakeByHandleError> {
-        self.take_by_handle_unless(handle, timeout, Some(stream), || false)
-    }
-
-    /// Like `take_by_handle`, or `take_by_handle_on` with a stream, but stops waiting when `is_over` returns true. `is_over` is called ten times a
-    /// second while the message or its bytes are missing, and at once after `wake_waiters`. The error is then `NotHere`, and a message that had
-    /// arrived without its bytes is released.
-    pub fn take_by_handle_unless(
-        &self,
-        handle: &Handle,
-        timeout: Duration,
-        stream: Option<&Stream>,
+        pending: bool,
         is_over: impl Fn() -> bool,
-    ) -> Result<Sample<T>, TakeByHandleError> {
+    ) -> Result<Held, TakeByHandleError> {
+        self.check_handle(handle, kind)?;
         let deadline = Instant::now().checked_add(timeout);
-        stream.map_or(Ok(()), |stream| self.check_stream(stream))?;
-        let held = self.hold_by_handle(handle, timeout, &is_over)?;
-        if stream.is_some() {
-            return Ok(self.sample_of(held, stream)?);
+        let held = self.find_within(handle, timeout, &is_over)?;
+        if pending {
+            return Ok(held);
         }
         while held.readiness() == Readiness::Pending {
             self.check_attached()?;
             let (offset, value) = held.ready_word();
-            let words = self.inner().completions.ready_words().map_err(|source| self.device_error(source))?;
+            let words = self.completions.ready_words().map_err(|source| self.device_error(source))?;
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             match (StreamWord { memory: words.as_ref(), offset }).wait(value, left.min(ASK_EVERY)) {
                 Ok(()) => {}
@@ -248,20 +168,19 @@ impl<T: Meta> Subscriber<T> {
             }
         }
         if held.readiness() == Readiness::Poisoned {
-            return Err(TakeError::Poisoned { topic: self.topic().to_owned(), sequence: handle.sequence }.into());
+            return Err(TakeError::Poisoned { topic: self.topic.clone(), sequence: handle.sequence }.into());
         }
-        Ok(self.sample_of(held, None)?)
+        Ok(held)
     }
 
-    fn hold_by_handle(
+    fn find_within(
         &self,
         handle: &Handle,
         timeout: Duration,
         is_over: impl Fn() -> bool,
     ) -> Result<Held, TakeByHandleError> {
-        self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
-        let mut waiter = self.inner().reader().waiter();
+        let mut waiter = self.reader().waiter();
         loop {
             self.check_attached()?;
             waiter.arm().map_err(|source| self.wait_error(source))?;
@@ -291,20 +210,20 @@ impl<T: Meta> Subscriber<T> {
 
     fn not_here(&self, handle: &Handle, timeout: Duration) -> TakeByHandleError {
         let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
-        TakeByHandleError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
+        TakeByHandleError::NotHere { topic: self.topic.clone(), publisher, sequence, waited_ms }
     }
 
     /// Refuses a handle by its own fields and its host's epoch, without looking for the message.
-    fn check_handle(&self, handle: &Handle) -> Result<(), TakeByHandleError> {
-        let topic = || self.topic().to_owned();
+    fn check_handle(&self, handle: &Handle, kind: u32) -> Result<(), TakeByHandleError> {
+        let topic = || self.topic.clone();
         if handle.layout_version != Handle::LAYOUT_VERSION {
             return Err(TakeByHandleError::Layout { topic: topic(), found: handle.layout_version });
         }
-        if handle.kind != T::KIND {
-            let wanted = Kind::from_code(T::KIND).unwrap_or(Kind::Bytes);
+        if handle.kind != kind {
+            let wanted = Kind::from_code(kind).unwrap_or(Kind::Bytes);
             return Err(TakeByHandleError::Kind { topic: topic(), found: handle.kind, wanted });
         }
-        let node = &self.inner().node;
+        let node = &self.node;
         if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
             let (sequence, found, now) = (handle.sequence, handle.host_epoch, node.host_epoch());
             return Err(TakeByHandleError::AnotherRun { topic: topic(), sequence, found, now });
@@ -313,8 +232,8 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn find(&self, handle: &Handle) -> Result<Found, TakeByHandleError> {
-        let mut reader = self.inner().reader();
-        let taken = reader.take_by_name(handle.name()).map_err(|refused| self.inner().refused(refused))?;
+        let mut reader = self.reader();
+        let taken = reader.take_by_name(handle.name()).map_err(|refused| self.refused(refused))?;
         let (publisher, sequence) = (handle.publisher, handle.sequence);
         if let TakenByName::Here(held) = taken {
             return Ok(Found::Here(held));
@@ -323,20 +242,20 @@ impl<T: Meta> Subscriber<T> {
         // A handle with a later epoch than the latest seen may be of a new run's first message.
         let latest = of_host.max_by_key(|seen| seen.position).map(|seen| seen.host_epoch);
         if let Some(now) = latest.filter(|now| handle.host_epoch < *now) {
-            let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
+            let (topic, found) = (self.topic.clone(), handle.host_epoch);
             return Err(TakeByHandleError::AnotherRun { topic, sequence, found, now });
         }
         if self.is_early(&reader, handle) {
-            return Err(TakeByHandleError::Early { topic: self.topic().to_owned(), publisher, sequence });
+            return Err(TakeByHandleError::Early { topic: self.topic.clone(), publisher, sequence });
         }
         if let Some(now) = self.entry_generation(handle).filter(|now| *now != handle.generation) {
-            let (topic, found) = (self.topic().to_owned(), handle.generation);
+            let (topic, found) = (self.topic.clone(), handle.generation);
             return Err(TakeByHandleError::Stale { topic, publisher, sequence, found, now });
         }
         // A local publisher queues a message before it returns the handle, so a missing local message is gone.
-        let is_local = handle.source_host == self.inner().node.host();
+        let is_local = handle.source_host == self.node.host();
         if is_local || matches!(taken, TakenByName::Passed) {
-            return Err(TakeByHandleError::Gone { topic: self.topic().to_owned(), publisher, sequence });
+            return Err(TakeByHandleError::Gone { topic: self.topic.clone(), publisher, sequence });
         }
         Ok(Found::NotYet { newest: reader.seen_of(publisher).map_or(0, |seen| seen.name.sequence) })
     }
@@ -345,23 +264,23 @@ impl<T: Meta> Subscriber<T> {
     fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
         let is_before = match reader.seen_of(handle.publisher) {
             Some(seen) => handle.sequence < seen.first,
-            None => handle.topic_id == self.inner().attachment.topic.0 && handle.position < reader.joined().0,
+            None => handle.topic_id == self.attachment.topic.0 && handle.position < reader.joined().0,
         };
         let depth = match reader.depth() {
             0 => EARLY_EACH_MAX, // keep-all
             depth => depth.min(EARLY_EACH_MAX),
         };
-        is_before && self.inner().early.lock().unwrap_or_else(PoisonError::into_inner).add(handle.publisher) <= depth
+        is_before && self.early.lock().unwrap_or_else(PoisonError::into_inner).add(handle.publisher) <= depth
     }
 
     /// The present generation of the entry that the handle names, if the handle names this segment.
     fn entry_generation(&self, handle: &Handle) -> Option<u32> {
-        let attachment = &self.inner().attachment;
+        let attachment = &self.attachment;
         let index = u16::try_from(handle.entry).ok().filter(|_| handle.topic_id == attachment.topic.0)?;
         Some(attachment.segment.words(MessageIndex(index)).life()?.generation.0)
     }
 
     fn absent(&self) -> MutexGuard<'_, Absent> {
-        self.inner().absent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

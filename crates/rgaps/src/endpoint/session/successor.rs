@@ -9,10 +9,10 @@ use rgaps_control::local::Connection;
 use rgaps_control::spawn::{Autostart, Pauses};
 
 use super::{Session, TICK, lock};
-use crate::hand_back;
-use crate::hello::{self, Hello, RECONNECT_INTERVAL, SessionError, Welcomed};
-use crate::members::Member;
-use crate::node::READY_TICK;
+use crate::endpoint::completions::READY_TICK;
+use crate::endpoint::hand_back;
+use crate::endpoint::hello::{self, Hello, RECONNECT_INTERVAL, SessionError, Welcomed};
+use crate::endpoint::members::Member;
 
 impl Session {
     /// Looks for a successor in a separate thread, so that tasks are woken while a starting manager takes its time to answer.

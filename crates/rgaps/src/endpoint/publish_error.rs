@@ -3,7 +3,7 @@
 use rgaps_device::DeviceError;
 use rgaps_shm::{LoanError, writer};
 
-use crate::node::NodeError;
+use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
 
 /// Why a message was not published. Nothing of it is left behind, and the publisher remains usable.

@@ -8,9 +8,9 @@ use rgaps_control::local::{
     Body, FDS_MAX, HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply,
 };
 
-use crate::hello::{SessionError, is_lack};
-use crate::members::{Member, Owner};
-use crate::node::NodeError;
+use crate::endpoint::error::NodeError;
+use crate::endpoint::hello::{SessionError, is_lack};
+use crate::endpoint::members::{Member, Parts};
 
 /// Bytes of a message besides its slots.
 const ENVELOPE_BYTES: usize = 1 << 10;
@@ -85,24 +85,24 @@ fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionE
 /// The description and file descriptors that the manager needs to take a slot back. A slot whose owner is gone is kept even if they cannot be
 /// exported: a stream may still write there.
 fn exported(member: &Member) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
-    match parts(&member.owner) {
-        Err(error) if member.owner.is_gone() && !is_lack(&error) => {
+    match described(&member.parts) {
+        Err(error) if member.is_gone() && !is_lack(&error) => {
             let slot = member.attachment.slot;
             tracing::warn!(topic = %member.attachment.key, %slot, %error, "only the slot is handed back to rgapsd");
             Ok((Handed::Kept { slot }, Vec::new()))
         }
-        parts => parts,
+        described => described,
     }
 }
 
-fn parts(owner: &Owner) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
-    Ok(match owner {
-        Owner::Publisher { slot, pool, qos, .. } => {
+fn described(parts: &Parts) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
+    Ok(match parts {
+        Parts::Publisher { slot, pool, qos, .. } => {
             let (description, slabs) = pool.export()?;
             let pool = serde_json::to_value(description).map_err(io::Error::other)?;
             (Handed::Publisher { slot: *slot, qos: *qos, pool }, slabs)
         }
-        Owner::Subscriber { slot, pages, maintained, qos, .. } => {
+        Parts::Subscriber { slot, pages, maintained, qos } => {
             let file = pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let own = file.as_fd().try_clone_to_owned()?;
             let event = maintained.event.get().map(|event| event.try_clone()).transpose()?;
@@ -114,14 +114,11 @@ fn parts(owner: &Owner) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
 
 /// Cuts off the owner of a slot that was not taken back, and wakes the threads that wait on its topic.
 fn cut_off(member: &Member, why: &str) {
-    let Member { attachment, owner } = member;
+    let attachment = &member.attachment;
     let (topic, slot) = (&attachment.key, attachment.slot);
     tracing::warn!(%topic, %slot, why, "rgapsd did not take a slot back: create its publisher or subscriber again");
     attachment.cut_off();
-    match owner {
-        Owner::Subscriber { inner, .. } => inner.upgrade().into_iter().for_each(|subscriber| subscriber.wake_all()),
-        Owner::Publisher { .. } => attachment.segment.wake_everybody(),
-    }
+    member.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.wake_all());
 }
 
 /// A slot to be handed back.
@@ -194,7 +191,9 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attachment::Attachment;
+    use crate::endpoint::attachment::Attachment;
+    use crate::endpoint::members::Endpoint;
+    use crate::endpoint::publisher::PublisherInner;
     use rgaps_control::local::{Connection, Packet, Request};
     use rgaps_control::{PublisherQos, PublisherSlot, TopicId, TopicKey};
     use rgaps_device::{Choice, PoolMemory, PoolSpec};
@@ -215,8 +214,10 @@ mod tests {
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();
         let fds = std::iter::repeat_with(file).take(fds).collect();
-        let owner = Owner::Publisher { inner: Weak::new(), slot, pool: pool.clone(), qos: PublisherQos::default() };
-        Item { of: Handed::Kept { slot: slot.into() }, fds, member: Member { attachment, owner } }
+        let (pool, qos) = (pool.clone(), PublisherQos::default());
+        let parts = Parts::Publisher { slot, port: Weak::new(), pool, qos };
+        let endpoint: Weak<dyn Endpoint> = Weak::<PublisherInner>::new();
+        Item { of: Handed::Kept { slot: slot.into() }, fds, member: Member { attachment, endpoint, parts } }
     }
 
     /// How many messages it takes to hand back so many topics, each of which is sent and read.

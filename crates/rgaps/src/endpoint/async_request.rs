@@ -13,8 +13,8 @@ use std::time::Duration;
 use rgaps_control::local::Body;
 use rgaps_os::EventFd;
 
-use crate::hello::SessionError;
-use crate::session::Answer;
+use crate::endpoint::answer::Answer;
+use crate::endpoint::hello::SessionError;
 
 /// A request and its state.
 #[derive(Debug)]

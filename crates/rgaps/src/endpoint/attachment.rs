@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rgaps_control::local::{Body, RefusedSlot};
+use rgaps_control::local::RefusedSlot;
 use rgaps_control::{EndpointSlot, TopicId, TopicKey};
 use rgaps_shm::Segment;
-
-use crate::hello::SessionError;
-use crate::session::{DETACH_TIMEOUT, Session};
 
 /// A slot of a topic, owned by a publisher (`PublisherSlot`), by a subscriber (`SubscriberSlot`), or by either (`EndpointSlot`).
 #[derive(Clone, Debug)]
@@ -42,38 +39,5 @@ impl<S: Copy + Into<EndpointSlot>> Attachment<S> {
     /// Whether this is the slot that was refused.
     pub(crate) fn is(&self, refused: &RefusedSlot) -> bool {
         (self.topic, self.slot.into()) == (refused.topic, refused.slot)
-    }
-}
-
-/// A slot that the manager has granted. Dropping this gives the slot back, unless it was `attached`.
-#[must_use]
-pub(crate) struct GrantedSlot<'a> {
-    session: &'a Session,
-    detach: Option<Body>,
-}
-
-impl<'a> GrantedSlot<'a> {
-    pub(crate) fn new(session: &'a Session, detach: Body) -> Self {
-        Self { session, detach: Some(detach) }
-    }
-
-    /// From now on an `Attachment` owns the slot and gives it back.
-    pub(crate) fn attached(mut self) {
-        self.detach = None;
-    }
-}
-
-impl Drop for GrantedSlot<'_> {
-    fn drop(&mut self) {
-        let Some(detach) = self.detach.take() else { return };
-        if self.session.would_wait_in_vain() {
-            return self.session.send_later(detach);
-        }
-        if let Err(error) = self.session.request_within(&detach, &[], DETACH_TIMEOUT) {
-            tracing::debug!(%error, "giving back a slot that was granted and not used was not acknowledged");
-            if !matches!(error, SessionError::Refused(_)) {
-                self.session.send_later(detach);
-            }
-        }
     }
 }

@@ -7,56 +7,30 @@
 //! Invariants  P1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by the call that put it
 //!             back, or by the manager's answer. P2 the message is lost only if the pool can never be mapped again.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
 use rgaps_control::PublisherSlot;
 use rgaps_control::local::Body;
 use rgaps_device::{DeviceError, PoolMemory};
 use rgaps_os::{EventFd, MapError};
+use rgaps_shm::Held;
 use rgaps_shm::layout::SlotState;
 use rgaps_shm::notify::FutexWait;
-use rgaps_shm::{Held, Segment};
 
-use crate::async_request::AsyncRequest;
-use crate::hello::SessionError;
-use crate::node::NodeError;
-use crate::session::Answer;
-use crate::subscriber::{Maintained, SubscriberInner, TakeError};
-use crate::tasks::Tasks;
+use crate::endpoint::answer::Answer;
+use crate::endpoint::error::NodeError;
+use crate::endpoint::hello::SessionError;
+use crate::endpoint::maintained::{Maintained, is_occupied};
+use crate::endpoint::members::Endpoint;
+use crate::endpoint::open_requests::{Call, RequestState, Subject};
+use crate::endpoint::subscriber::SubscriberInner;
+use crate::endpoint::take_error::TakeError;
+use crate::endpoint::tasks::Tasks;
 
 /// A message's pool and offset.
 pub(crate) type Location = (Arc<dyn PoolMemory>, u64);
-
-/// Whether a caller may wait for the manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Blocking,
-    Polling,
-}
-
-/// The subject of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Subject {
-    Event,
-    Pool(PublisherSlot),
-}
-
-/// Requests that are open, or whose answer is unused.
-#[derive(Debug, Default)]
-pub(crate) struct OpenRequests(Mutex<HashMap<Subject, Arc<AsyncRequest>>>);
-
-/// The result of a request.
-enum RequestState<R> {
-    /// This call took the answer.
-    Taken(R),
-    /// Another call took the answer.
-    TakenByAnother,
-    /// There is no answer yet.
-    Open,
-}
 
 /// Wakes all waiters of a subscriber: threads, tasks and the eventfd's.
 #[derive(Debug)]
@@ -76,20 +50,8 @@ impl Wake for WakeAll {
     }
 }
 
-/// Whether the pool's publisher still has its slot, or is gone while some of its messages remain (draining).
-pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
-    let state = segment.publisher(pool.index).map_or(0, |slot| slot.state.load(Ordering::Acquire));
-    let (generation, state) = SlotState::decode(state);
-    generation == pool.generation && matches!(state, Some(SlotState::Active | SlotState::Draining))
-}
-
 impl SubscriberInner {
-    /// Wakes all waiters: threads, tasks and the eventfd's.
-    pub(crate) fn wake_all(&self) {
-        self.waker_of_all().wake();
-    }
-
-    fn waker_of_all(&self) -> Waker {
+    pub(crate) fn waker_of_all(&self) -> Waker {
         let (tasks, maintained) = (self.tasks.clone(), Arc::downgrade(&self.maintained));
         Waker::from(Arc::new(WakeAll { tasks, maintained, waiter: self.waiter.another() }))
     }
@@ -260,18 +222,6 @@ impl SubscriberInner {
     }
 }
 
-impl Maintained {
-    /// Unmaps memory that publishers have given back, and pools whose publishers are gone.
-    pub(crate) fn trim(&self, segment: &Segment) {
-        // The holder of the lock is about to use a pool: trim next time.
-        let Ok(mut pools) = self.pools.try_lock() else { return };
-        pools.values().for_each(|pool| pool.trim());
-        let gone: Vec<_> = pools.extract_if(|pool, _| !is_occupied(segment, *pool)).collect();
-        drop(pools);
-        drop(gone);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::Future;
@@ -310,7 +260,7 @@ mod tests {
         manager.stop().unwrap();
 
         // A first task takes the message, and finds that the manager has to answer for its pool.
-        let held = subscriber.next_held(false).unwrap().expect("it was published");
+        let held = subscriber.inner().next_held(false).unwrap().expect("it was published");
         assert!(subscriber.inner().memory_of(&held, Call::Polling).unwrap().is_none());
         let (woken, wakes) = channel();
         let waker = Waker::from(Arc::new(Woken(woken)));

@@ -10,14 +10,14 @@
 //!             (`Subscriber::next_held`): other tasks take the rest.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
 use rgaps_os::EventFd;
 
-use crate::node::NodeInner;
+use crate::endpoint::node::NodeInner;
+use crate::endpoint::sleepers::wake;
 
 /// The tasks that wait on one subscriber. The node's thread wakes this object, which wakes them all.
 #[derive(Debug, Default)]
@@ -38,37 +38,6 @@ impl Wake for Tasks {
         let woken = std::mem::take(&mut *self.lock());
         // Not under the lock: a waker may poll its task at once.
         woken.into_values().for_each(wake);
-    }
-}
-
-/// Wakes a task. If its executor panics, this thread goes on and wakes the others.
-pub(crate) fn wake(waker: Waker) {
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("the waker of a task panicked; the task may sleep on, its node goes on");
-    }
-}
-
-/// For each eventfd, the waker to wake when the eventfd is readable: the last one that was set.
-#[derive(Debug, Default)]
-pub(crate) struct Sleepers(Mutex<Vec<(Arc<EventFd>, Waker)>>);
-
-impl Sleepers {
-    /// Sets or removes the waker of an eventfd. Returns whether that changed anything; setting a waker always does.
-    pub(crate) fn set(&self, event: &Arc<EventFd>, waker: Option<Waker>) -> bool {
-        let mut sleepers = self.lock();
-        let before = sleepers.len();
-        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
-        let is_changed = waker.is_some() || sleepers.len() < before;
-        sleepers.extend(waker.map(|waker| (event.clone(), waker)));
-        is_changed
-    }
-
-    pub(crate) fn all(&self) -> Vec<(Arc<EventFd>, Waker)> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<EventFd>, Waker)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

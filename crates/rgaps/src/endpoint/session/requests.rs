@@ -12,9 +12,10 @@ use std::time::Duration;
 use rgaps_control::local::{Body, Connection, LocalError, Request};
 use rgaps_os::EventFd;
 
-use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
-use crate::async_request::AsyncRequest;
-use crate::hello::{ANSWER_TIMEOUT, SessionError, StopAwareTimeout};
+use super::{DEATHS_MAX, RawAnswer, Session, lock};
+use crate::endpoint::answer::Answer;
+use crate::endpoint::async_request::AsyncRequest;
+use crate::endpoint::hello::{ANSWER_TIMEOUT, SessionError, StopAwareTimeout};
 
 /// The receiver of an answer.
 #[derive(Debug)]

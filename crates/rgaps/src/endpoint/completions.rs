@@ -20,6 +20,13 @@ use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, WriterPort};
 
+/// How long a call waits for a device.
+pub(crate) const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long dropping a publisher or subscriber waits for streams that still have to write into its segment.
+pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a waiting thread polls whether a device has completed a message.
+pub(crate) const READY_TICK: Duration = Duration::from_micros(500);
+
 /// Polling interval of `Completions::end`.
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -1,16 +1,15 @@
 //! A subscriber as the manager announces it to the publishers of its topic.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rgaps_control::TopicId;
 use rgaps_control::local::NoticedSubscriber;
 use rgaps_os::EventFd;
-use rgaps_shm::SubscriberPages;
+use rgaps_shm::{SubscriberPages, WriterPort};
 
-use crate::hello::SessionError;
-use crate::node::NodeError;
-use crate::publisher::PublisherInner;
+use crate::endpoint::error::NodeError;
+use crate::endpoint::hello::SessionError;
 
 /// What publishers need of a subscriber: its own words, and its eventfd if it has one.
 #[derive(Debug)]
@@ -48,7 +47,8 @@ impl Noticed {
     }
 
     /// Adds the subscriber to a publisher's port.
-    pub(crate) fn tell(&self, publisher: &PublisherInner) {
-        publisher.port().add_subscriber(self.pages.clone(), self.event.clone());
+    pub(crate) fn tell(&self, port: &Mutex<WriterPort>) {
+        let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
+        port.add_subscriber(self.pages.clone(), self.event.clone());
     }
 }

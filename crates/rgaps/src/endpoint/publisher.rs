@@ -1,0 +1,365 @@
+//! The publisher without its type: its slot, its pool, and the ways of a message into the topic.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rgaps_control::local::{Body, Reply};
+use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
+use rgaps_device::{DeviceError, DeviceKind, PoolMemory, PoolPart, PoolRole, Stream};
+use rgaps_os::clock;
+use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::queue::Position;
+use rgaps_shm::space::{CutOff, PortError, loan_within};
+use rgaps_shm::writer;
+use rgaps_shm::{
+    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Segment, Stamps, WhyNot, WriterPort,
+};
+
+use crate::endpoint::answer::pool_description;
+use crate::endpoint::attachment::Attachment;
+use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, Filling, STREAM_TIMEOUT};
+use crate::endpoint::error::NodeError;
+use crate::endpoint::hello::SessionError;
+use crate::endpoint::idle::IdlePool;
+use crate::endpoint::members::{Endpoint, Member, Parts, Upkeep};
+use crate::endpoint::node::NodeInner;
+use crate::endpoint::publish_error::PublishError;
+use crate::handle::Handle;
+use crate::types::Meta;
+
+/// A publisher of any type.
+#[derive(Debug)]
+pub(crate) struct PublisherInner {
+    pub(crate) node: Arc<NodeInner>,
+    pub(crate) topic: String,
+    pub(crate) attachment: Attachment<PublisherSlot>,
+    pub(crate) port: Arc<Mutex<WriterPort>>,
+    pub(crate) pool: Arc<dyn PoolMemory>,
+    pub(crate) completions: Arc<Completions<Filling>>,
+    pub(crate) publisher: u64,
+    pub(crate) sequence: AtomicU64,
+    pub(crate) qos: qos::PublisherQos,
+}
+
+impl PublisherInner {
+    /// `None` if the manager died before its successor could learn of the publisher.
+    pub(crate) fn join(
+        node: &Arc<NodeInner>,
+        key: &TopicKey,
+        type_name: &str,
+        qos: PublisherQos,
+    ) -> Result<Option<Arc<Self>>, NodeError> {
+        let body = Body::Advertise { key: key.clone(), type_name: type_name.to_owned(), qos };
+        let mut answer = node.session.request(&body, &[])?;
+        let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
+        let slot = advertised.slot;
+        let granted = node.session.granted(advertised.topic, slot.into());
+        let segment = Arc::new(Segment::attach(answer.fd()?, advertised.topic.0)?);
+        let description = pool_description(advertised.pool)?;
+        let slabs = (0..advertised.pool_fds).map(|_| answer.fd()).collect::<Result<_, _>>()?;
+        let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
+        node.session.request(&Body::PoolMapped { topic: advertised.topic, slot }, &[])?;
+        let Some(right) = pool.allocation_right() else {
+            return Err(PortError::CutOff(CutOff(slot.into())).into());
+        };
+        let port = WriterPort::new(segment.clone(), slot, right)?;
+        granted.attached();
+        let topic_name = key.name().to_owned();
+        let attachment = Attachment {
+            key: key.clone(),
+            topic: advertised.topic,
+            type_name: type_name.to_owned(),
+            slot,
+            segment,
+            cut_off: Arc::default(),
+        };
+        let completions = Arc::new(Completions::new(node.backend.clone(), attachment.segment.clone(), None));
+        let publisher = Arc::new(Self {
+            node: node.clone(),
+            topic: topic_name,
+            attachment,
+            port: Arc::new(Mutex::new(port)),
+            pool,
+            completions,
+            publisher: advertised.publisher,
+            sequence: AtomicU64::new(0),
+            qos,
+        });
+        if !node.session.add_member(publisher.member(), answer.epoch) {
+            return Ok(None);
+        }
+        node.session.meet_subscribers(publisher.attachment.topic, &publisher.port);
+        Ok(Some(publisher))
+    }
+
+    /// The member of the session that this publisher is.
+    fn member(self: &Arc<Self>) -> Member {
+        let parts = Parts::Publisher {
+            slot: self.attachment.slot,
+            port: Arc::downgrade(&self.port),
+            pool: self.pool.clone(),
+            qos: self.qos,
+        };
+        let endpoint: Arc<dyn Endpoint> = self.clone();
+        Member { attachment: self.attachment.of_either(), endpoint: Arc::downgrade(&endpoint), parts }
+    }
+
+    pub(crate) fn port(&self) -> MutexGuard<'_, WriterPort> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exhaustion(&self) -> Exhaustion {
+        match self.qos.exhaustion {
+            qos::Exhaustion::Wait { timeout_ms } => Exhaustion::Wait(Duration::from_millis(timeout_ms)),
+            qos::Exhaustion::DropOldest => Exhaustion::DropOldest,
+            qos::Exhaustion::Refuse => Exhaustion::Refuse,
+        }
+    }
+
+    fn history_depth(&self) -> u32 {
+        match self.qos.durability {
+            qos::Durability::TransientLocal => self.qos.history_depth,
+            qos::Durability::Volatile => 0,
+        }
+    }
+
+    pub(crate) fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
+        let exhaustion = self.exhaustion();
+        let at_once = self.port().try_loan(bytes, exhaustion);
+        let loan = match (at_once, exhaustion) {
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait(_)) => {
+                self.wait_for_space(bytes, exhaustion)
+            }
+            (done, _) => done,
+        };
+        let loan = loan.map_err(|source| {
+            let topic = self.topic.clone();
+            if let LoanError::CutOff(_) = source {
+                return PublishError::CutOff { topic };
+            }
+            self.port().count_refusal();
+            self.check_attached().err().unwrap_or(PublishError::NoSpace { topic, source })
+        })?;
+        match self.give_memory(&loan, bytes) {
+            Ok(()) => Ok(loan),
+            Err(error) => {
+                let mut port = self.port();
+                port.count_refusal();
+                port.give_back(loan);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for space. After the time-out, subscribers that read nothing meanwhile no longer block this publisher.
+    fn wait_for_space(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
+        let (readers, mut space) = {
+            let port = self.port();
+            (port.readers(), port.space())
+        };
+        let attempt = || match self.attachment.is_cut_off() {
+            true => Err(CutOff(self.attachment.slot.into()).into()),
+            false => self.port().try_loan(bytes, exhaustion),
+        };
+        let in_vain = match loan_within(&mut space, exhaustion, attempt) {
+            Err(error @ LoanError::TimedOut { .. }) => error,
+            done => return done,
+        };
+        let mut port = self.port();
+        port.give_up_on(readers);
+        port.try_loan(bytes, exhaustion).map_err(|_| in_vain.kept_by(port.keeper()))
+    }
+
+    /// Requests memory that the block still lacks: a GPU pool gets its memory when a message first needs it.
+    fn give_memory(&self, loan: &LoanedMessage, bytes: u64) -> Result<(), PublishError> {
+        let missing = self.pool.missing(loan.offset(), bytes);
+        let missing = missing.map_err(|source| PublishError::Block { topic: self.topic.clone(), source })?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let added = self.node.add_memory(&self.attachment, self.pool.as_ref(), missing);
+        added.map_err(|source| PublishError::Memory { topic: self.topic.clone(), source })
+    }
+
+    /// Copies host bytes into a block: in stream order, or without a stream before this returns.
+    pub(crate) fn fill(
+        &self,
+        message: &mut LoanedMessage,
+        bytes: &[u8],
+        stream: Option<&Stream>,
+    ) -> Result<(), PublishError> {
+        match self.pool.block_mut(message.block_mut().range_mut()) {
+            Ok(block) => {
+                block[..bytes.len()].copy_from_slice(bytes);
+                return Ok(());
+            }
+            Err(source) if self.pool.kind() == DeviceKind::Host => {
+                return Err(PublishError::Block { topic: self.topic.clone(), source });
+            }
+            Err(_) => {}
+        }
+        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes.len() as u64);
+        let backend = self.node.backend();
+        let copied = match stream {
+            Some(stream) => backend.copy_in(stream, bytes, place).map(drop),
+            None => self.node.own_stream().and_then(|own| backend.copy_in(&own, bytes, place)?.wait(DEVICE_TIMEOUT)),
+        };
+        copied.map_err(|source| self.device(source))
+    }
+
+    /// Like `fill`, from memory of the node's device, which has no peer access to the block.
+    pub(crate) fn fill_from(
+        &self,
+        message: &LoanedMessage,
+        from: &dyn PoolMemory,
+        bytes: u64,
+        stream: Option<&Stream>,
+    ) -> Result<(), PublishError> {
+        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes);
+        let backend = self.node.backend();
+        let copied = match stream {
+            Some(stream) => backend.copy_scratch(stream, from, place, bytes).map(drop),
+            None => self
+                .node
+                .own_stream()
+                .and_then(|own| backend.copy_scratch(&own, from, place, bytes)?.wait(DEVICE_TIMEOUT)),
+        };
+        copied.map_err(|source| self.device(source))
+    }
+
+    /// Gives back a message that could not be filled: after the stream's work so far, or now without a stream. After a time-out without a stream it
+    /// is never given back, since the device may still write into the block.
+    pub(crate) fn not_filled(
+        &self,
+        message: LoanedMessage,
+        stream: Option<&Stream>,
+        error: PublishError,
+    ) -> PublishError {
+        let is_under_way = matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
+        match stream {
+            Some(stream) => self.completions.add(stream, Filling::Block(message, self.port.clone())),
+            None if is_under_way => {}
+            None => self.port().give_back(message),
+        }
+        error
+    }
+
+    pub(crate) fn device(&self, source: DeviceError) -> PublishError {
+        PublishError::Device { topic: self.topic.clone(), source }
+    }
+
+    /// Publishes a message whose bytes are complete, or, with a stream, will be complete after the stream's work so far.
+    pub(crate) fn publish(
+        &self,
+        loan: LoanedMessage,
+        meta: &dyn Encode,
+        outcome: Filled,
+        stream: Option<&Stream>,
+    ) -> Result<Handle, PublishError> {
+        let mut encoded = [0; META_BYTES_MAX];
+        let meta_bytes = meta.encode_into(&mut encoded);
+        if let Some(stream) = stream
+            && let Err(source) = self.completions.write_ready(stream, loan.message())
+        {
+            return Err(self.not_filled(loan, Some(stream), self.device(source)));
+        }
+        // The port gives positions in the order in which it is called: number and publish under one lock.
+        let mut port = self.port();
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let info = MessageInfo {
+            publisher: self.publisher,
+            sequence,
+            source_host: self.node.host(),
+            host_epoch: self.node.host_epoch(),
+            kind: meta.kind(),
+            bytes: outcome.bytes,
+            stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
+            origin: outcome.origin,
+            why_not: if outcome.origin == Origin::Pushed { WhyNot::ForeignBuffer } else { WhyNot::Best },
+            copies: Copies { pushed: u8::from(outcome.origin == Origin::Pushed), ..Copies::default() },
+            ..MessageInfo::default()
+        };
+        let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
+        let topic = |source| match source {
+            writer::PublishError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
+            source => PublishError::Topic { topic: self.topic.clone(), source },
+        };
+        let message = loan.message();
+        let handle = |position: Position| {
+            Handle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
+        };
+        let Some(stream) = stream else {
+            return port.publish(loan, &spec).map(handle).map_err(topic);
+        };
+        let published = port.publish_pending(loan, &spec);
+        drop(port);
+        let (position, told) = match published {
+            Ok((position, pending)) => (Ok(position), Filling::Message(pending)),
+            Err(error) => (Err(error), Filling::Word),
+        };
+        self.completions.add(stream, told);
+        position.map(handle).map_err(topic)
+    }
+
+    /// Finds what would make a publication in stream order fail, before a block is loaned.
+    pub(crate) fn check_order(&self) -> Result<(), PublishError> {
+        self.completions.ready_words().map(drop).map_err(|source| self.device(source))
+    }
+
+    pub(crate) fn check_attached(&self) -> Result<(), PublishError> {
+        match (self.node.is_owner(), self.attachment.is_cut_off()) {
+            (true, false) => Ok(()),
+            (true, true) => Err(PublishError::CutOff { topic: self.topic.clone() }),
+            (false, _) => Err(PublishError::Forked { topic: self.topic.clone() }),
+        }
+    }
+}
+
+impl Endpoint for PublisherInner {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Publisher {
+            topic: self.attachment.topic,
+            slot: self.attachment.slot,
+            completions: Arc::downgrade(&self.completions),
+            idle: IdlePool::new(&self.port, &self.pool),
+        }
+    }
+
+    fn wake_all(&self) {
+        self.attachment.segment.wake_everybody();
+    }
+}
+
+impl Drop for PublisherInner {
+    fn drop(&mut self) {
+        // Until it is detached, the slot is handed back (`Member`). A stream that may still write keeps slot and pool until the process ends.
+        if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
+            self.node.detach(&self.attachment);
+        } else {
+            std::mem::forget(self.pool.clone());
+        }
+    }
+}
+
+/// The bytes of a filled loan, and how they came there.
+pub(crate) struct Filled {
+    pub(crate) bytes: u64,
+    pub(crate) origin: Origin,
+}
+
+/// What `PublisherInner::publish` needs of the metadata. As a trait object it lets that function be compiled once for all types.
+pub(crate) trait Encode {
+    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
+    fn kind(&self) -> u32;
+}
+
+impl<T: Meta> Encode for T {
+    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        self.encode(to)
+    }
+
+    fn kind(&self) -> u32 {
+        T::KIND
+    }
+}
