@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::abi::{CAPTURE_IMPLICIT, CAPTURE_UNSUPPORTED, Status};
-use crate::guard::locked;
+use crate::lock::locked;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`, the last of the modes.
 pub(crate) const RELAXED: u32 = 2;

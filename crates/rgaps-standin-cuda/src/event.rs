@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::abi::{Code, NOT_READY, Status};
 use crate::context::Context;
-use crate::guard::locked;
+use crate::lock::locked;
 
 /// An event.
 #[derive(Debug)]

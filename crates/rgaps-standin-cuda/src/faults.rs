@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex};
 
 use crate::abi::{Code, Status};
 use crate::calls;
-use crate::guard::locked;
+use crate::lock::locked;
 
 struct Calls {
     /// Calls from the start, and their number at the last reset.

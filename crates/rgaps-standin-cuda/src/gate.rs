@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::abi::{Code, Status};
 use crate::config::config;
-use crate::context::Context;
-use crate::guard::locked;
+use crate::lock::locked;
 
 struct Gate {
     held: bool,
@@ -30,15 +29,15 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until the next operation of a context may run; an error if the operation fails.
-pub(crate) fn pass(context: &Context) -> Status<Pass> {
+/// Waits until an operation may run; an error if it fails. `check` is the error of its context.
+pub(crate) fn pass(check: impl Fn() -> Status) -> Status<Pass> {
     let delay = Duration::from_micros(delay().load(Ordering::Relaxed));
     let gate = locked(&GATE);
-    let slept = CHANGED.wait_timeout_while(gate, delay, |_| context.check().is_ok());
+    let slept = CHANGED.wait_timeout_while(gate, delay, |_| check().is_ok());
     let (gate, _) = slept.unwrap_or_else(PoisonError::into_inner);
-    let opened = CHANGED.wait_while(gate, |gate| gate.held && context.check().is_ok());
+    let opened = CHANGED.wait_while(gate, |gate| gate.held && check().is_ok());
     let mut gate = opened.unwrap_or_else(PoisonError::into_inner);
-    context.check()?;
+    check()?;
     match gate.later.take() {
         Some((1, code)) => return Err(code),
         later => gate.later = later.map(|(left, code)| (left - 1, code)),

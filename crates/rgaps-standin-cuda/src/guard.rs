@@ -1,17 +1,16 @@
 //! The wrapper of every exported function: it counts the call, injects faults, and catches panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{Code, NOT_PERMITTED, SUCCESS, Status, UNKNOWN};
-use crate::{capture, faults, operation};
+use crate::{capture, faults, host_call};
 
 /// Runs the body of the exported function `name`.
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         faults::count(name)?;
         // The driver forbids driver calls in host functions.
-        if operation::in_host_function() {
+        if host_call::is_running() {
             return Err(NOT_PERMITTED);
         }
         capture::check_call(name)?;
@@ -22,9 +21,4 @@ pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
         Ok(Err(code)) => code,
         Err(_) => UNKNOWN,
     }
-}
-
-/// Locks, and ignores poisoning: a panic leaves the tables consistent.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,6 @@
 //! An operation looks its memory up when it runs, like hardware. Memory that was unmapped or unregistered since, or that it may not write,
 //! is an illegal address, and the context fails.
 
-use std::cell::Cell;
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -13,6 +11,7 @@ use crate::abi::{CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS, PROT_READWRITE, St
 use crate::context::Context;
 use crate::event::Record;
 use crate::gate;
+use crate::host_call::HostCall;
 use crate::range::{Keep, Part, Refusal, Use};
 use crate::state::driver;
 use crate::stream::POLL;
@@ -61,30 +60,11 @@ pub(crate) enum Operation {
     },
 }
 
-/// A host function with its argument.
-#[derive(Debug)]
-pub(crate) struct HostCall {
-    pub function: unsafe extern "C" fn(*mut c_void),
-    pub argument: *mut c_void,
-}
-
-// SAFETY: cuLaunchHostFunc passes both to be used in another thread.
-unsafe impl Send for HostCall {}
-
-thread_local! {
-    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread runs a host function for a stream.
-pub(crate) fn in_host_function() -> bool {
-    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
-}
-
 impl Operation {
     /// Runs it in a stream of this context; its error fails the context.
     pub(crate) fn run(&self, context: &Context) -> Status {
         context.check()?;
-        let pass = gate::pass(context)?;
+        let pass = gate::pass(|| context.check())?;
         match self {
             Self::Copy { to, from, bytes } => copy(context, *to, *from, *bytes),
             Self::Record(_) => Ok(()),
@@ -117,10 +97,7 @@ impl Operation {
             }
             Self::Call(call) => {
                 drop(pass);
-                IN_HOST_FUNCTION.set(true);
-                // SAFETY: the program passed a function that takes this argument in any thread.
-                unsafe { (call.function)(call.argument) };
-                IN_HOST_FUNCTION.set(false);
+                call.run();
                 Ok(())
             }
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::abi::{NOT_READY, OUT_OF_MEMORY, SUCCESS, Status, UNKNOWN};
 use crate::context::Context;
-use crate::guard::locked;
+use crate::lock::locked;
 use crate::operation::Operation;
 
 /// How often a waiting worker checks its context.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::abi::{INVALID_CONTEXT, Out, Status};
 use crate::config::config;
-use crate::context::{self, Context};
+use crate::context::Context;
+use crate::current;
 use crate::state::{Driver, ObjectKind, Primary, driver, new_handle};
 use crate::stream::{QueuePosition, Stream};
 
@@ -49,29 +50,29 @@ calls! {
 
     /// Pushes a context, which becomes current in this thread.
     fn cuCtxPushCurrent_v2(context: u64) {
-        context::push(context)
+        current::push(context)
     }
 
     /// Pops the current context; `context` may be null.
     fn cuCtxPopCurrent_v2(context: Out<u64>) {
-        let popped = context::pop()?;
+        let popped = current::pop()?;
         if context.check().is_ok() { context.set(popped) } else { Ok(()) }
     }
 
     /// This thread's current context, null if there is none.
     fn cuCtxGetCurrent(context: Out<u64>) {
         drop(driver()?);
-        context.set(context::current_id()?)
+        context.set(current::current_id()?)
     }
 
     /// Replaces this thread's current context.
     fn cuCtxSetCurrent(context: u64) {
-        context::replace(context)
+        current::replace(context)
     }
 
     /// Waits for all streams of the current context.
     fn cuCtxSynchronize() {
-        let context = context::current()?;
+        let context = current::current()?;
         let streams = driver()?.streams_of(context.id);
         let ends: Vec<QueuePosition> = streams.iter().map(Stream::end).collect();
         ends.iter().try_for_each(QueuePosition::wait)
@@ -105,7 +106,7 @@ fn end(driver: &mut Driver, context: &Context) -> Vec<QueuePosition> {
 }
 
 fn memory_info() -> Status<(usize, usize)> {
-    let context = context::current()?;
+    let context = current::current()?;
     let mut driver = driver()?;
     let (_, device) = driver.device(context.device as c_int)?;
     let (used, total) = (device.used.load(Ordering::Relaxed), config().memory);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::abi::{INVALID_HANDLE, INVALID_VALUE, Out, Status};
-use crate::context;
+use crate::current;
 use crate::event::{Event, Record};
 use crate::operation::Operation;
 use crate::state::{ObjectKind, driver, new_handle};
@@ -15,7 +15,7 @@ calls! {
     /// Creates an event of the current context.
     fn cuEventCreate(event: Out<u64>, flags: u32) {
         event.give(|| {
-            let context = context::current()?;
+            let context = current::current()?;
             if flags & !FLAGS != 0 {
                 return Err(INVALID_VALUE);
             }

@@ -3,20 +3,20 @@
 use std::thread;
 
 use crate::abi::{Out, Status};
-use crate::context;
+use crate::current;
 use crate::state::driver;
 use crate::stream::POLL;
 
 calls! {
     /// Registers host memory, all of which must be mapped, and writable unless it is registered read-only.
     fn cuMemHostRegister_v2(start: u64, bytes: usize, flags: u32) {
-        let context = context::current()?;
+        let context = current::current()?;
         driver()?.registrations.register(start, bytes as u64, flags, context.id)
     }
 
     /// Unregisters host memory once no running operation uses it. Queued operations that need it fail.
     fn cuMemHostUnregister(start: u64) {
-        let context = context::current_even_failed()?;
+        let context = current::current_even_failed()?;
         while !is_unregistered(start)? {
             thread::sleep(POLL);
         }
@@ -25,7 +25,7 @@ calls! {
 
     /// The device address of registered memory.
     fn cuMemHostGetDevicePointer_v2(at: Out<u64>, start: u64, _flags: u32) {
-        context::current()?;
+        current::current()?;
         at.set(driver()?.registrations.device_address(start)?)
     }
 }

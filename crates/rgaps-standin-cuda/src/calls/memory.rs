@@ -12,7 +12,7 @@ use crate::abi::{
     PEER_ACCESS_UNSUPPORTED, PROT_READ, PROT_READWRITE, Status,
 };
 use crate::config::config;
-use crate::context::check_current;
+use crate::current::check_current;
 use crate::memory::{GRANULARITY, Memory};
 use crate::range::{Piece, Range};
 use crate::reservation::Reservation;

@@ -9,9 +9,10 @@ use crate::abi::{
 };
 use crate::capture;
 use crate::config::config;
-use crate::context;
+use crate::current;
 use crate::host::is_mapped;
-use crate::operation::{End, HostCall, Operation};
+use crate::host_call::HostCall;
+use crate::operation::{End, Operation};
 use crate::state::{Driver, ObjectKind, driver, new_handle};
 use crate::stream::{QueuePosition, Stream};
 
@@ -19,7 +20,7 @@ calls! {
     /// Creates a stream of the current context.
     fn cuStreamCreate(stream: Out<u64>, flags: u32) {
         stream.give(|| {
-            let context = context::current()?;
+            let context = current::current()?;
             if flags & !STREAM_NON_BLOCKING != 0 {
                 return Err(INVALID_VALUE);
             }
@@ -120,7 +121,7 @@ pub(super) fn find(driver: &Driver, stream: u64) -> Status<Arc<Stream>> {
     if stream > STREAM_LEGACY {
         return driver.streams.get(&stream).cloned().ok_or(INVALID_HANDLE);
     }
-    let id = context::current_id()?;
+    let id = current::current_id()?;
     driver.primary(id).map(|primary| primary.null_stream.clone()).ok_or(INVALID_CONTEXT)
 }
 
