@@ -12,13 +12,16 @@
 //! Invariants  P1 a payload stays mapped while an array of it lives: each array holds the message, or the loan's pool. P2 no wait or copy
 //!             holds the GIL. P3 no lock of this crate is held while a thread acquires the GIL.
 
+mod annotations;
 mod errors;
 mod handle;
 mod info;
 mod layout;
 mod loan;
+mod loan_cell;
 mod meta;
 mod node;
+mod node_cell;
 mod publisher;
 mod raw;
 mod sample;

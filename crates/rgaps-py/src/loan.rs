@@ -1,133 +1,20 @@
 //! Loans: blocks of a publisher's pool that are being filled.
-//!
-//! Invariants  L1 the block is given back once: by publishing, by discarding, or when its last array is gone. L2 numpy arrays of it are
-//!             writable until then and not after.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyDict, PyWeakrefMethods, PyWeakrefReference};
-use rgaps::PublishError;
+use pyo3::types::PyDict;
 use rgaps::device::Stream;
-use rgaps::dlpack::{DLDevice, DeviceRange, ManagedTensor, UnmanagedTensor};
+use rgaps::dlpack::{DLDevice, DeviceRange};
 use rgaps::dynamic::{DynamicLoan, DynamicMeta};
 
 use crate::handle::MessageHandle;
-use crate::node::NodeCell;
+use crate::loan_cell::LoanCell;
+use crate::node_cell::NodeCell;
 use crate::raw::Buffer;
 use crate::source::Source;
 use crate::view::{Holder, View};
 use crate::{errors, layout, meta, raw, stream};
-
-/// How long to wait until one stream can be ordered behind another.
-const DEVICE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
-
-const OVER: &str = "the loan is published or discarded: this program may no longer write its block";
-
-/// State shared by a loan and its arrays.
-pub(crate) struct LoanCell {
-    loan: Mutex<Option<DynamicLoan>>,
-    node: Arc<NodeCell>,
-    /// Weak references to the numpy arrays made of it.
-    arrays: Mutex<Vec<Py<PyWeakrefReference>>>,
-    /// Streams that were given the block's address.
-    streams: Mutex<Vec<u64>>,
-    /// CPU memory that stands for a block that the CPU cannot reach.
-    staging: OnceLock<Py<PyByteArray>>,
-}
-
-impl LoanCell {
-    fn lock(&self) -> MutexGuard<'_, Option<DynamicLoan>> {
-        self.loan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn with<R>(&self, look: impl FnOnce(&mut DynamicLoan) -> Result<R, PublishError>) -> PyResult<R> {
-        // Unlock before making an exception: that runs Python code, which may switch threads.
-        let looked = self.lock().as_mut().map(look);
-        match looked {
-            Some(found) => found.map_err(|error| errors::of_publish(&error)),
-            None => Err(errors::released(OVER)),
-        }
-    }
-
-    /// A DLPack tensor that holds the loan, and after publication its pool.
-    pub(crate) fn manage(cell: &Arc<Self>, described: &UnmanagedTensor) -> PyResult<ManagedTensor> {
-        let pool = cell.with(|loan| Ok(loan.to_dlpack(described)))?;
-        Ok(described.manage((cell.clone(), pool)))
-    }
-
-    pub(crate) fn note_stream(&self, handle: u64) {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if !streams.contains(&handle) {
-            streams.push(handle);
-        }
-    }
-
-    pub(crate) fn note_array(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
-        let weak = PyWeakrefReference::new(array)?.unbind();
-        self.arrays.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
-        Ok(())
-    }
-
-    /// CPU memory that is copied into the block when the loan is published.
-    pub(crate) fn staging<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
-        if let Some(staging) = self.staging.get() {
-            return Ok(staging.bind(py).clone());
-        }
-        let bytes = self.with(|loan| Ok(loan.meta().payload_bytes()))?;
-        let made = py.get_type::<PyByteArray>().call1((bytes,))?.cast_into::<PyByteArray>()?;
-        Ok(self.staging.get_or_init(|| made.unbind()).bind(py).clone())
-    }
-
-    /// Makes numpy arrays of the block read-only.
-    fn close_arrays(&self, py: Python<'_>) -> PyResult<()> {
-        let arrays = std::mem::take(&mut *self.arrays.lock().unwrap_or_else(PoisonError::into_inner));
-        for weak in arrays {
-            if let Some(array) = weak.bind(py).upgrade() {
-                array.getattr("flags")?.setattr("writeable", false)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&self) -> PyResult<DynamicLoan> {
-        let loan = self.lock().take();
-        loan.ok_or_else(|| errors::released(OVER))
-    }
-
-    fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<MessageHandle> {
-        let mut loan = self.take()?;
-        self.close_arrays(py)?;
-        let staged = self.staging.get().map(|staging| Buffer::of(staging.bind(py).as_any())).transpose()?;
-        let stream = match stream {
-            Some(stream) => Some(stream),
-            None => self.last_stream()?,
-        };
-        let published = py.detach(move || {
-            if let Some(staged) = &staged {
-                let block = loan.bytes_mut();
-                raw::with_bytes(staged.address(), block.len() as u64, |bytes| block.copy_from_slice(bytes));
-            }
-            match &stream {
-                Some(stream) => loan.publish_on(stream),
-                None => loan.publish(),
-            }
-        });
-        published.map(Into::into).map_err(|error| errors::of_publish(&error))
-    }
-
-    /// The stream to publish on if the caller named none: the last that got the block's address, ordered behind the others.
-    fn last_stream(&self) -> PyResult<Option<Stream>> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(last) = streams.pop() else { return Ok(None) };
-        let last = self.node.borrow_stream(last, None)?;
-        for other in streams {
-            let event = self.node.borrow_stream(other, None)?.record();
-            last.wait(&event, DEVICE_TIMEOUT).map_err(|error| errors::of_device(&error))?;
-        }
-        Ok(Some(last))
-    }
-}
 
 /// A block of the publisher's pool, to fill in place and publish without a copy.
 ///
@@ -145,13 +32,7 @@ pub(crate) struct Loan {
 
 impl Loan {
     pub(crate) fn new(loan: DynamicLoan, node: Arc<NodeCell>, topic: String, stream: Option<u64>) -> Self {
-        let cell = LoanCell {
-            loan: Mutex::new(Some(loan)),
-            node,
-            arrays: Mutex::default(),
-            streams: Mutex::default(),
-            staging: OnceLock::new(),
-        };
+        let cell = LoanCell::new(loan, node);
         Self { cell: Arc::new(cell), topic, stream, handle: OnceLock::new() }
     }
 

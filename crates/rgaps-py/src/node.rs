@@ -1,77 +1,19 @@
 //! Nodes.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rgaps::device::{Backend, Choice, Stream};
-use rgaps::dynamic::{DynamicPublisher, DynamicSample, DynamicSubscriber};
-use rgaps::{Durability, Exhaustion, ForkGuard, History, PublisherQos, Reliability, SubscriberQos};
+use rgaps::device::Choice;
+use rgaps::dynamic::{DynamicPublisher, DynamicSubscriber};
+use rgaps::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 
+use crate::errors;
 use crate::info::TopicSummary;
 use crate::meta::kind_of;
+use crate::node_cell::NodeCell;
 use crate::publisher::{Publisher, PublisherCell};
-use crate::stream::Named;
 use crate::subscriber::{Subscriber, SubscriberCell};
-use crate::{errors, raw};
-
-/// An object that is closed together with its node.
-pub(crate) trait Child: Send + Sync {
-    fn close(&self, py: Python<'_>);
-}
-
-/// What a node's publishers, subscribers and samples share.
-pub(crate) struct NodeCell {
-    node: Mutex<Option<rgaps::Node>>,
-    backend: Arc<dyn Backend>,
-    /// A forked child has neither the device's context nor the node's threads.
-    fork: ForkGuard,
-    named: Named,
-    children: Mutex<Vec<Weak<dyn Child>>>,
-}
-
-impl NodeCell {
-    fn node(&self) -> PyResult<rgaps::Node> {
-        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        node.ok_or_else(|| errors::closed("node"))
-    }
-
-    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        &self.backend
-    }
-
-    /// Whether this process made the node (and is not a forked child).
-    pub(crate) fn is_owner(&self) -> bool {
-        self.fork.is_owner()
-    }
-
-    /// A stream of another library; keeps the object that it was passed as.
-    pub(crate) fn borrow_stream(&self, handle: u64, object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
-        self.named.borrow(self.backend.as_ref(), handle, object)
-    }
-
-    /// Releases a message behind the work of the stream that it was taken on, or of the legacy default stream.
-    pub(crate) fn release_behind(&self, message: DynamicSample, taken_on: Option<u64>) {
-        let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
-        // Even if this fails, the message is held until the stream's work is over.
-        let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
-    }
-
-    fn adopt(&self, child: Weak<dyn Child>) {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|known| known.strong_count() > 0);
-        children.push(child);
-    }
-
-    fn close(&self, py: Python<'_>) {
-        let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
-        for child in children.iter().filter_map(Weak::upgrade) {
-            child.close(py);
-        }
-        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(node));
-    }
-}
 
 /// A connection to the host's manager. It makes publishers and subscribers.
 ///
@@ -116,10 +58,7 @@ impl Node {
             builder = builder.ros_node();
         }
         let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
-        let backend = node.device().clone();
-        let (named, children) = (Named::default(), Mutex::default());
-        let (node, fork) = (Mutex::new(Some(node)), ForkGuard::new()?);
-        Ok(Self { cell: Arc::new(NodeCell { node, backend, fork, named, children }) })
+        Ok(Self { cell: Arc::new(NodeCell::new(node)?) })
     }
 
     /// Makes a publisher of `type`, one of the metadata classes. `qos` is a PublisherQos; keywords replace fields of it.
@@ -171,7 +110,7 @@ impl Node {
     /// The device of the host's pools: "host" or "cuda:N".
     #[getter]
     fn device(&self) -> String {
-        match self.cell.backend.as_cuda() {
+        match self.cell.backend().as_cuda() {
             Some(cuda) => format!("cuda:{}", cuda.gpu().properties().ordinal),
             None => "host".to_owned(),
         }

@@ -9,10 +9,11 @@ use rgaps::device::{DeviceError, Event};
 use rgaps::dynamic::{DynamicMeta, DynamicPublisher};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
+use crate::annotations::generic;
 use crate::handle::MessageHandle;
 use crate::info::PublisherStatistics;
 use crate::loan::Loan;
-use crate::node::{Child, NodeCell};
+use crate::node_cell::{Child, NodeCell};
 use crate::sample::Sample;
 use crate::source::{Keep, Source};
 use crate::{errors, layout, meta, raw, stream};
@@ -298,12 +299,4 @@ fn with_header(
         DynamicMeta::PointCloud(meta) => meta::with_header::<PointCloud>(meta, stamp, frame_id, user)?.into(),
         DynamicMeta::Tensor(meta) => meta::with_header::<Tensor>(meta, stamp, frame_id, user)?.into(),
     })
-}
-
-/// `Publisher[rgaps.Image]` and the like, for annotations.
-pub(crate) fn generic<'py>(
-    class: &Bound<'py, pyo3::types::PyType>,
-    item: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
 }

@@ -7,10 +7,10 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use rgaps::Readiness;
 use rgaps::dynamic::{DynamicMeta, DynamicSample};
 
+use crate::annotations::generic;
 use crate::handle::MessageHandle;
 use crate::info::MessageInfo;
-use crate::node::NodeCell;
-use crate::publisher::generic;
+use crate::node_cell::NodeCell;
 use crate::view::{Holder, View};
 use crate::{errors, meta, stream};
 

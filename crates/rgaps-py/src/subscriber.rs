@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use rgaps::dynamic::DynamicSubscriber;
 
+use crate::annotations::generic;
 use crate::info::SubscriberStatistics;
-use crate::node::{Child, NodeCell};
-use crate::publisher::generic;
+use crate::node_cell::{Child, NodeCell};
 use crate::sample::Sample;
 use crate::{errors, handle, meta, stream};
 

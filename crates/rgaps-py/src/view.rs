@@ -16,9 +16,9 @@ use rgaps::dlpack::{DLDevice, DeviceRange, ManagedTensor, UnmanagedTensor};
 use rgaps::dynamic::{DynamicMeta, DynamicSample};
 use rgaps::types::{DType, Tensor};
 
-use crate::loan::LoanCell;
+use crate::loan_cell::LoanCell;
 use crate::meta::{array_type, cloud};
-use crate::node::NodeCell;
+use crate::node_cell::NodeCell;
 use crate::{errors, layout, raw, stream};
 
 /// The owner of a view's memory.
