@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use crate::context::lock;
+use crate::entity::Entity;
 use crate::ffi::refuse;
 use crate::inner::calls;
-use crate::subscription::{self, Entity};
+use crate::lock::lock;
+use crate::notifier::Woken;
+use crate::subscription;
 use crate::support;
 use crate::sys::*;
 

@@ -34,11 +34,6 @@ unsafe fn rmw_get_implementation_identifier() -> *const c_char {
     c"rmw_rgaps".as_ptr()
 }
 
-/// The identifier function of this library, to detect when the inner library is this one.
-pub(crate) fn own_identifier() -> unsafe extern "C" fn() -> *const c_char {
-    exported::rmw_get_implementation_identifier
-}
-
 macro_rules! export {
     ($($required:literal fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         mod exported {

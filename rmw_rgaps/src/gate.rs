@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::context::lock;
+use crate::lock::lock;
 
 /// A reentrant lock that no longer blocks any thread once it is closed.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use crate::context::lock;
+use crate::lock::lock;
 use crate::support::Raw;
 use crate::sys::rmw_event_callback_t;
 

@@ -113,8 +113,7 @@ fn load(asked: &OsStr) -> Result<Functions, String> {
     }
     // SAFETY: a library that stays loaded, and a C string.
     let lookup = |name: &CStr| unsafe { libc::dlsym(handle, name.as_ptr()) };
-    let own: unsafe extern "C" fn() -> *const std::ffi::c_char = crate::forward::own_identifier();
-    if lookup(c"rmw_get_implementation_identifier") == own as usize as *mut c_void {
+    if is_own(lookup(c"rmw_get_implementation_identifier")) {
         return Err(format!("{name} is rmw_rgaps itself, which cannot be below itself; set {VARIABLE} to another RMW"));
     }
     let (functions, missing) = Functions::find(lookup);
@@ -123,6 +122,19 @@ fn load(asked: &OsStr) -> Result<Functions, String> {
     }
     let next = "set RGAPS_INNER_RMW to an RMW of the same distro as rmw_rgaps";
     Err(format!("{name} lacks {} function(s) of an RMW: {}; {next}", missing.len(), missing.join(", ")))
+}
+
+/// Whether a function is in this library.
+fn is_own(function: *mut c_void) -> bool {
+    let base = |address: *const c_void| {
+        // SAFETY: pointers and numbers, for which zeros are values.
+        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: dladdr looks the address up and does not read there.
+        let is_known = unsafe { libc::dladdr(address, &raw mut found) } != 0;
+        is_known.then_some(found.dli_fbase)
+    };
+    let own: fn(*mut c_void) -> bool = is_own;
+    base(function).is_some() && base(function) == base(own as *const c_void)
 }
 
 fn loader_error() -> String {

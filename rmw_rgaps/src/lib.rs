@@ -13,13 +13,16 @@
 
 mod context;
 mod descriptor;
+mod entity;
 mod event;
 mod ffi;
 mod forward;
 mod gate;
+mod guard_condition;
 mod hook;
 mod inner;
 mod loans;
+mod lock;
 mod log;
 mod notifier;
 mod observed;
@@ -31,4 +34,6 @@ mod subscription;
 mod support;
 mod sys;
 mod take;
+mod taking;
 mod wait;
+mod waiters;

@@ -3,9 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use crate::context::lock;
 use crate::descriptor::Descriptor;
 use crate::ffi::refuse;
+use crate::lock::lock;
 use crate::rcutils::{self, Severity};
 use crate::sys::{RMW_RET_ERROR, rmw_ret_t};
 

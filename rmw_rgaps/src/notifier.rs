@@ -1,7 +1,7 @@
 //! The thread that learns of new messages. It sleeps on the eventfds of a context's GPU subscriptions, wakes the wait sets that wait for them, calls
 //! their callbacks, and drains the inner topic.
 //!
-//! Eventfds are edge-triggered: each publication triggers once, even if no message is taken. The thread takes none. `subscription` says which locks
+//! Eventfds are edge-triggered: each publication triggers once, even if no message is taken. The thread takes none. `entity` says which locks
 //! are held while the inner RMW or a callback is called.
 
 use std::collections::BTreeMap;
@@ -14,14 +14,22 @@ use std::thread::JoinHandle;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::context::lock;
 use crate::ffi::guard_callback;
-use crate::subscription::Entity;
+use crate::lock::lock;
 
 /// The key of the thread's own eventfd; no address is 0.
 const OWN: u64 = 0;
 /// Most events that one call of the kernel returns.
 const EVENTS_MAX: usize = 32;
+
+/// A subscription that the thread wakes.
+pub(crate) trait Woken: Send + Sync {
+    /// Names it; not 0.
+    fn key(&self) -> usize;
+
+    /// Messages may have arrived: wakes waiting threads and calls the callbacks.
+    fn look_after(&self);
+}
 
 /// The thread's owner.
 pub(crate) struct Notifier {
@@ -34,7 +42,7 @@ pub(crate) struct Shared {
     epoll: OwnedFd,
     own: OwnedFd,
     ending: AtomicBool,
-    entities: Mutex<BTreeMap<u64, Arc<Entity>>>,
+    entities: Mutex<BTreeMap<u64, Arc<dyn Woken>>>,
 }
 
 impl Notifier {
@@ -59,17 +67,17 @@ impl Notifier {
     }
 
     /// Starts waking an entity.
-    pub(crate) fn add(&self, entity: &Arc<Entity>, event_fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn add(&self, entity: Arc<dyn Woken>, event_fd: BorrowedFd<'_>) -> io::Result<()> {
         let key = entity.key() as u64;
         // Before a wake-up can arrive.
         lock(&self.shared.entities).insert(key, entity.clone());
         let added = epoll::add(&self.shared.epoll, event_fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET);
-        added.inspect_err(|_| self.remove(entity, None))?;
+        added.inspect_err(|_| self.remove(entity.as_ref(), None))?;
         Ok(())
     }
 
     /// Stops waking an entity; a wake-up that has begun may still be running.
-    pub(crate) fn remove(&self, entity: &Entity, event_fd: Option<BorrowedFd<'_>>) {
+    pub(crate) fn remove(&self, entity: &dyn Woken, event_fd: Option<BorrowedFd<'_>>) {
         let gone = lock(&self.shared.entities).remove(&(entity.key() as u64));
         drop(gone);
         if let Some(event_fd) = event_fd {
@@ -98,7 +106,7 @@ impl Shared {
 
     fn run(&self) {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(OWN) }; EVENTS_MAX];
-        let mut woken: Vec<Arc<Entity>> = Vec::new();
+        let mut woken: Vec<Arc<dyn Woken>> = Vec::new();
         while !self.ending.load(Ordering::Acquire) {
             let count = match epoll::wait(&self.epoll, &mut events[..], None) {
                 Ok(count) => count,

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use rgaps::{Node, NodeError, Observer};
 
-use crate::context::lock;
+use crate::lock::lock;
 
 /// Opens the segment on first use: the topic may be made later than its ROS entities.
 pub(crate) struct Observed {

@@ -1,18 +1,19 @@
 //! Messages that arrive over the inner topic of a GPU subscription. They are taken and dropped, because messages are delivered from the core's
 //! queue. If the core never had a descriptor's message, this is logged, once for each publisher, since its topic seems silent.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rgaps::Handle;
 use rgaps::dynamic::Kind;
+use rgaps::{Handle, Node};
 
-use crate::context::lock;
 use crate::descriptor::Descriptor;
 use crate::inner::calls;
+use crate::lock::lock;
 use crate::rcutils::{self, Severity};
-use crate::subscription::Entity;
-use crate::support;
+use crate::support::{self, Raw};
 use crate::sys::*;
+use crate::taking::Taking;
 
 /// Most descriptors drained before other entities get their turn.
 const DRAINED_MAX: usize = 4096;
@@ -28,6 +29,15 @@ struct Suspect {
     publisher: u64,
     since: Instant,
     is_named: bool,
+}
+
+/// The subscription whose inner topic is drained.
+pub(crate) struct Subscribed<'a> {
+    pub(crate) inner: Raw<rmw_subscription_t>,
+    pub(crate) kind: Kind,
+    pub(crate) topic: &'a str,
+    pub(crate) node: &'a Node,
+    pub(crate) taking: &'a Mutex<Taking>,
 }
 
 #[derive(Default)]
@@ -50,40 +60,36 @@ enum Verdict {
 
 impl Replays {
     /// Takes and judges the messages that have arrived.
-    pub(crate) fn drain(&mut self, entity: &Entity) {
+    pub(crate) fn drain(&mut self, of: &Subscribed<'_>) {
         let mut descriptor = Descriptor::zeroed();
         for _ in 0..DRAINED_MAX {
             let mut taken = false;
             let message = descriptor.as_mut_ptr();
             // SAFETY: the inner RMW's own subscription, and memory for any message of its type.
-            let result = unsafe { calls::rmw_take(entity.inner.0, message, &raw mut taken, std::ptr::null_mut()) };
+            let result = unsafe { calls::rmw_take(of.inner.0, message, &raw mut taken, std::ptr::null_mut()) };
             if result != RMW_RET_OK || !taken {
                 return;
             }
-            self.look_at(entity, &descriptor.handle());
+            self.look_at(of, &descriptor.handle());
         }
     }
 
-    fn look_at(&mut self, entity: &Entity, handle: &Handle) {
+    fn look_at(&mut self, of: &Subscribed<'_>, handle: &Handle) {
         let verdict = {
-            let taking = lock(&entity.taking);
+            let taking = lock(of.taking);
             let hosts = taking.known().iter().map(|known| (known.source_host, known.host_epoch));
-            judge(handle, entity.kind, (entity.node.host(), entity.node.host_epoch()), hosts)
+            judge(handle, of.kind, (of.node.host(), of.node.host_epoch()), hosts)
         };
         match verdict {
             Verdict::Innocent => {}
-            Verdict::Named(why) => self.name(entity, handle, &why),
+            Verdict::Named(why) => self.name(of, handle, &why),
             Verdict::Suspect => {
                 let known = self.suspects.iter().find(|suspect| suspect.publisher == handle.publisher);
                 match known.map(|suspect| suspect.since.elapsed()) {
                     None => self.remember(handle.publisher, false),
                     Some(since) if since > PATIENCE => {
                         let next = "is it replayed, or do the hosts' managers not reach each other (rgaps topic info)?";
-                        self.name(
-                            entity,
-                            handle,
-                            &format!("no message of its publisher has reached this host; {next}"),
-                        );
+                        self.name(of, handle, &format!("no message of its publisher has reached this host; {next}"));
                     }
                     Some(_) => {}
                 }
@@ -97,7 +103,7 @@ impl Replays {
     }
 
     /// Logs a publisher once, and at most `NAMED_MAX` publishers: forged descriptors may name a new publisher each time.
-    fn name(&mut self, entity: &Entity, handle: &Handle, why: &str) {
+    fn name(&mut self, of: &Subscribed<'_>, handle: &Handle, why: &str) {
         match self.suspects.iter_mut().find(|suspect| suspect.publisher == handle.publisher) {
             Some(suspect) if suspect.is_named => return,
             Some(suspect) => suspect.is_named = true,
@@ -107,7 +113,7 @@ impl Replays {
             return;
         }
         self.named += 1;
-        let (topic, name) = (&entity.topic, support::type_name(entity.kind));
+        let (topic, name) = (of.topic, support::type_name(of.kind));
         let (sequence, publisher) = (handle.sequence, handle.publisher);
         rcutils::log(
             Severity::Warn,

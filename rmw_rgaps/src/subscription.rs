@@ -2,34 +2,23 @@
 //! taken.
 //!
 //! The handle's first member is rmw's handle, with this layer's identifier and the inner handle's `data`, by which wait sets name it.
-//!
-//! Locks       `gate`: held by the notifier's thread while it handles the entity, by a call that sets a callback (it may call the callback at
-//!             once), and by the entity's destruction. So no callback runs after it was removed. A callback may do all of that itself: if it
-//!             destroys the context's last entity, it waits for the notifier's thread, which may wait at the gate; closing the gate lets that
-//!             thread pass. `attended`: used by the notifier's thread alone. `taking`: around takes and their counters; never held while the
-//!             inner RMW, the manager or a callback is called.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 
 use rgaps::dynamic::{DynamicSubscriber, Kind};
-use rgaps::{Durability, History, Node, Reliability, SubscriberQos};
+use rgaps::{Durability, History, Reliability, SubscriberQos};
 
-use crate::context::{Context, Guard, Waiters, lock};
+use crate::context::Context;
+use crate::entity::{Entity, Parts};
 use crate::ffi::{fail, refuse};
-use crate::gate::Gate;
-use crate::hook::Hook;
 use crate::inner::calls;
-use crate::loans::Loans;
-use crate::notifier::Shared;
-use crate::observed::Observed;
+use crate::notifier::Woken;
 use crate::own::Origin;
-use crate::replay::Replays;
-use crate::support::{self, Raw};
+use crate::support;
 use crate::sys::*;
-use crate::take::Taking;
 
 /// The identifier in the handle of every GPU subscription, known by its address.
 static IDENTIFIER: [u8; 23] = *b"rmw_rgaps_subscription\0";
@@ -39,154 +28,12 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Entities by their `data`.
 static ENTITIES: RwLock<BTreeMap<usize, Arc<Entity>>> = RwLock::new(BTreeMap::new());
 
-/// Most messages reported to a callback at once: as many as a topic can have.
-const COUNTED_MAX: usize = 4096;
-
 /// The handle that rmw_create_subscription returns.
 #[repr(C)]
 struct GpuSubscription {
     handle: rmw_subscription_t,
     entity: Arc<Entity>,
     context: Arc<Context>,
-}
-
-/// A GPU subscription.
-pub(crate) struct Entity {
-    pub(crate) inner: Raw<rmw_subscription_t>,
-    key: usize,
-    pub(crate) kind: Kind,
-    pub(crate) topic: String,
-    pub(crate) type_support: Raw<rosidl_message_type_support_t>,
-    pub(crate) ignores_local: bool,
-    pub(crate) node: Node,
-    pub(crate) core: DynamicSubscriber,
-    pub(crate) observed: Observed,
-    pub(crate) place: Origin,
-    /// Held during a take, and during all takes of a sequence.
-    pub(crate) turn: Mutex<()>,
-    pub(crate) taking: Mutex<Taking>,
-    pub(crate) loans: Loans,
-    pub(crate) waiters: Arc<Waiters>,
-    notifier: Arc<Shared>,
-    waiting: Mutex<Vec<Guard>>,
-    on_message: Hook,
-    on_lost: Hook,
-    /// Messages have arrived over the inner topic.
-    is_drain_due: AtomicBool,
-    /// The inner RMW does not report new messages, so the inner topic is drained at takes.
-    is_deaf: AtomicBool,
-    /// Closed when the entity is being destroyed.
-    gate: Gate,
-    attended: Mutex<Attended>,
-}
-
-/// An entity's state that only the notifier's thread uses.
-#[derive(Default)]
-struct Attended {
-    guards: Vec<Guard>,
-    replays: Replays,
-}
-
-impl Entity {
-    pub(crate) fn key(&self) -> usize {
-        self.key
-    }
-
-    /// Whether a message can be taken.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.core.ready_count(1) > 0
-    }
-
-    /// Makes the next message trigger the guard condition.
-    pub(crate) fn arm(&self, guard: Guard) {
-        lock(&self.waiting).push(guard);
-    }
-
-    pub(crate) fn disarm(&self, guard: Guard) {
-        let mut waiting = lock(&self.waiting);
-        if let Some(place) = waiting.iter().position(|other| other.is(guard)) {
-            waiting.swap_remove(place);
-        }
-    }
-
-    /// Messages may have arrived: wakes waiting threads and calls the callbacks.
-    pub(crate) fn look_after(&self) {
-        let _inside = self.gate.enter();
-        if self.gate.is_closed() {
-            return;
-        }
-        self.wake();
-        for step in [Self::call_for_new, Self::call_for_lost, Self::drain] {
-            step(self);
-            // A callback may have destroyed the subscription.
-            if self.gate.is_closed() {
-                return;
-            }
-        }
-    }
-
-    fn wake(&self) {
-        let guards = &mut lock(&self.attended).guards;
-        // Copied, because the inner RMW is called without the lock.
-        guards.clear();
-        guards.extend(lock(&self.waiting).iter());
-        guards.iter().for_each(|guard| guard.trigger());
-    }
-
-    fn drain(&self) {
-        if self.is_drain_due.swap(false, Ordering::AcqRel) {
-            lock(&self.attended).replays.drain(self);
-        }
-    }
-
-    fn call_for_new(&self) {
-        self.on_message.call(|| {
-            let mut taking = lock(&self.taking);
-            let unread = self.core.ready_count(COUNTED_MAX);
-            taking.report(unread)
-        });
-    }
-
-    fn call_for_lost(&self) {
-        self.on_lost.call(|| lock(&self.taking).report_lost(self.core.statistics().lost));
-    }
-
-    /// Sets the callback for lost messages. Calls it at once if messages were lost since the event was last taken.
-    pub(crate) fn set_on_lost(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
-        let _inside = self.gate.enter();
-        if self.on_lost.set(callback, user_data) {
-            lock(&self.taking).forget_loss_reports();
-            self.call_for_lost();
-        }
-    }
-
-    /// Sets the callback for new messages. Calls it at once if there are messages, even those that an earlier callback was told of.
-    fn set_on_message(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
-        let _inside = self.gate.enter();
-        if self.on_message.set(callback, user_data) {
-            lock(&self.taking).forget_reports();
-            self.call_for_new();
-        }
-    }
-
-    /// False in a forked child, which lacks the notifier's thread and the core's segment.
-    pub(crate) fn is_owner(&self) -> bool {
-        self.node.is_owner()
-    }
-
-    /// Notes a take: a message with its descriptor may have arrived over the inner topic.
-    pub(crate) fn note_take(&self) {
-        if self.is_deaf.load(Ordering::Relaxed) {
-            self.note_inner_message();
-        }
-    }
-
-    /// The inner RMW has a message. Called on the inner RMW's threads, so it only wakes the notifier's thread.
-    fn note_inner_message(&self) {
-        if !self.is_drain_due.swap(true, Ordering::AcqRel) {
-            self.notifier.kick();
-        }
-    }
 }
 
 // SAFETY: `entity` is that of a subscription which is not destroyed before this callback is taken away.
@@ -281,50 +128,38 @@ unsafe fn make(
     // SAFETY: made by the inner RMW and not destroyed.
     let qos = unsafe { core_qos(inner) }?;
     let core = DynamicSubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
-    let observed = Observed::new(context.node.clone(), topic.clone());
     let place = Origin { context: context.address(), topic: topic.clone() };
     // SAFETY: a handle of the inner RMW's.
     let mut handle = unsafe { *inner };
     handle.implementation_identifier = IDENTIFIER.as_ptr().cast();
     handle.can_loan_messages = true;
-    let entity = Arc::new(Entity {
-        inner: Raw(inner),
+    let entity = Arc::new(Entity::new(Parts {
+        inner,
         key: handle.data as usize,
         kind,
         topic,
-        type_support: Raw(type_support.cast_mut()),
+        type_support,
         ignores_local,
         node: context.node.clone(),
         core,
-        observed,
         place,
-        turn: Mutex::default(),
-        taking: Mutex::default(),
-        loans: Loans::default(),
         waiters: context.waiters.clone(),
         notifier: context.notifier.shared().clone(),
-        waiting: Mutex::default(),
-        on_message: Hook::default(),
-        on_lost: Hook::default(),
-        is_drain_due: AtomicBool::new(false),
-        is_deaf: AtomicBool::new(false),
-        gate: Gate::default(),
-        attended: Mutex::default(),
-    });
+    }));
     let event_fd = entity.core.event_fd().map_err(|error| error.to_string())?;
     context
         .notifier
-        .add(&entity, event_fd)
+        .add(entity.clone(), event_fd)
         .map_err(|error| format!("it cannot be added to the wake-up thread: {error}"))?;
     let user_data = Arc::as_ptr(&entity).cast::<c_void>();
     // SAFETY: taken away again before the entity goes.
     if unsafe { calls::rmw_subscription_set_on_new_message_callback(inner, Some(inner_message), user_data) }
         != RMW_RET_OK
     {
-        entity.is_deaf.store(true, Ordering::Relaxed);
+        entity.note_deaf();
         crate::rcutils::reset_error();
     }
-    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).insert(entity.key, entity.clone());
+    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).insert(entity.key(), entity.clone());
     COUNT.fetch_add(1, Ordering::AcqRel);
     Ok(Box::new(GpuSubscription { handle, entity, context }))
 }
@@ -382,7 +217,7 @@ pub(crate) unsafe fn rmw_destroy_subscription(
             // A thread of the parent held the lock during the fork.
             Err(TryLockError::WouldBlock) => None,
         };
-        if let Some(parents) = entities.and_then(|mut entities| entities.remove(&entity.key)) {
+        if let Some(parents) = entities.and_then(|mut entities| entities.remove(&entity.key())) {
             std::mem::forget(parents);
             COUNT.fetch_sub(1, Ordering::AcqRel);
         }
@@ -391,14 +226,13 @@ pub(crate) unsafe fn rmw_destroy_subscription(
     }
     // SAFETY: handed out by `rmw_create_subscription`, and destroyed once.
     let own = unsafe { Box::from_raw(subscription.cast::<GpuSubscription>()) };
-    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).remove(&entity.key);
+    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).remove(&entity.key());
     COUNT.fetch_sub(1, Ordering::AcqRel);
-    own.context.notifier.remove(&entity, entity.core.event_fd().ok());
+    own.context.notifier.remove(entity.as_ref(), entity.core.event_fd().ok());
     // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
     let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
     crate::rcutils::reset_error();
-    // Waits for a wake-up in progress, which is the last; returns at once in its callback.
-    entity.gate.close();
+    entity.close();
     // SAFETY: made on this node, and destroyed once.
     unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) }
 }

@@ -8,107 +8,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::context::Guard;
+use crate::entity::Entity;
 use crate::event::{self, Whose};
 use crate::ffi::refuse;
 use crate::inner::calls;
-use crate::subscription::{self, Entity};
+use crate::subscription;
 use crate::support;
 use crate::sys::*;
-
-/// A guard condition, and the arrays of one wait. It is reused from wait to wait, so that none allocates.
-pub(crate) struct Waiter {
-    guard: Guard,
-    subscriptions: List,
-    guards: List,
-    services: List,
-    clients: List,
-    events: List,
-}
-
-impl Waiter {
-    pub(crate) fn new(guard: Guard) -> Self {
-        let list = List::default;
-        Self { guard, subscriptions: list(), guards: list(), services: list(), clients: list(), events: list() }
-    }
-
-    pub(crate) fn guard(&self) -> Guard {
-        self.guard
-    }
-
-    fn lists(&mut self) -> [&mut List; 5] {
-        [&mut self.subscriptions, &mut self.guards, &mut self.services, &mut self.clients, &mut self.events]
-    }
-}
-
-/// One of a wait's arrays.
-#[derive(Default)]
-struct List {
-    /// The caller's array.
-    asked: Vec<*mut c_void>,
-    /// For each of these, its entity if it is the layer's.
-    entities: Vec<Option<Arc<Entity>>>,
-    /// The array for the inner RMW: the others.
-    given: Vec<*mut c_void>,
-}
-
-// SAFETY: the pointers are looked at only within the wait that put them there.
-unsafe impl Send for List {}
-
-impl List {
-    // SAFETY: null or `count` pointers.
-    unsafe fn fill(
-        &mut self,
-        array: *mut *mut c_void,
-        count: usize,
-        whose: impl Fn(*mut c_void) -> Option<Arc<Entity>>,
-    ) {
-        self.asked.clear();
-        self.entities.clear();
-        if !array.is_null() {
-            // SAFETY: as the caller says.
-            self.asked.extend_from_slice(unsafe { std::slice::from_raw_parts(array, count) });
-        }
-        self.entities.extend(self.asked.iter().map(|pointer| whose(*pointer)));
-    }
-
-    /// Fills the inner RMW's array again for each wait, since a wait nulls those that are not ready.
-    fn give(&mut self) {
-        self.given.clear();
-        let others = self.asked.iter().zip(&self.entities).filter(|(_, entity)| entity.is_none());
-        self.given.extend(others.map(|(pointer, _)| *pointer));
-    }
-
-    fn has_ready(&self) -> bool {
-        self.given.iter().any(|pointer| !pointer.is_null())
-    }
-
-    fn ours(&self) -> impl Iterator<Item = &Arc<Entity>> {
-        self.entities.iter().flatten()
-    }
-
-    // SAFETY: the array that it was filled from.
-    unsafe fn tell(&self, array: *mut *mut c_void, is_ready: impl Fn(&Entity) -> bool) {
-        let mut given = self.given.iter();
-        for (place, (asked, entity)) in self.asked.iter().zip(&self.entities).enumerate() {
-            let told = match entity {
-                Some(entity) if is_ready(entity) => *asked,
-                Some(_) => std::ptr::null_mut(),
-                None => given.next().copied().unwrap_or(std::ptr::null_mut()),
-            };
-            // SAFETY: as the caller says, so many places.
-            let place = unsafe { array.add(place) };
-            // SAFETY: as above.
-            unsafe { place.write(told) };
-        }
-    }
-
-    fn clear(&mut self) {
-        self.asked.clear();
-        self.entities.clear();
-        self.given.clear();
-    }
-}
+use crate::waiters::{List, Waiter};
 
 /// The caller's arrays of a wait; null ones are empty.
 struct Arrays {
@@ -213,7 +120,7 @@ pub(crate) unsafe fn rmw_wait(
     result
 }
 
-impl Waiter {
+impl Waiter<Entity> {
     fn arm(&self) {
         self.subscriptions.ours().chain(self.events.ours()).for_each(|entity| entity.arm(self.guard));
     }
