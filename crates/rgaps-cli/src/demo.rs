@@ -6,6 +6,7 @@ pub(crate) mod hosts;
 mod publisher;
 mod report;
 mod subscriber;
+mod topics;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -25,12 +26,11 @@ pub use subscriber::run as run_subscriber;
 use crate::demo::board::Board;
 use crate::demo::hosts::{DemoHosts, Side};
 use crate::demo::report::{Report, Summary};
+use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Format};
 use crate::{CommandError, device};
 
-/// Topics of the demo.
-pub(crate) const TOPICS: [&str; 3] = ["demo/camera", "demo/cloud", "demo/tensor"];
 /// How long all processes may be silent before the demo counts as hung.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a process may take to exit after closing its output.

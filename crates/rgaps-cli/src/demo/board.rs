@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::demo::TOPICS;
 use crate::demo::hosts::Side;
 use crate::demo::report::{Report, Row, Summary, Wire, table};
+use crate::demo::topics::TOPICS;
 use crate::output::Format;
 
 /// What the processes have reported so far.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos};
 
 use crate::CommandError;
-use crate::demo::TOPICS;
 use crate::demo::report::Report;
+use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::scene::{Photograph, Planes, Ripples, Scene};

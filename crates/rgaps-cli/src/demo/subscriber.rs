@@ -10,8 +10,8 @@ use rgaps::{History, Node, Sample, Subscriber, SubscriberQos};
 
 use crate::CommandError;
 use crate::bench::measure::percentile;
-use crate::demo::TOPICS;
 use crate::demo::report::{Report, STAGES};
+use crate::demo::topics::TOPICS;
 use crate::edges::EdgePicture;
 use crate::interrupt::Interrupt;
 use crate::media::Mark;
