@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod buffer;
 pub mod choice;
+#[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod copy;
 pub mod cuda;
