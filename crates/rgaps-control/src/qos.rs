@@ -3,6 +3,7 @@
 //! Source      the policies and the request/offered rule are those of DDS 1.4 §2.2.3 as ROS 2 uses them; exhaustion, pool size and
 //!             flow control are ours.
 
+pub use rgaps_shm::Exhaustion;
 use serde::{Deserialize, Serialize};
 
 /// Whether a link resends messages after an interruption.
@@ -25,22 +26,6 @@ pub enum Durability {
     Volatile,
     /// Yes, the publisher's last `history_depth` messages, until the publisher is dropped or its process ends.
     TransientLocal,
-}
-
-/// What a publisher does when its pool is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exhaustion {
-    /// Wait until subscribers release messages; after `timeout_ms`, `TimedOut`. A keep-last subscriber that reads nothing in that time is not waited
-    /// for again until it reads: publishers drop its oldest unread messages instead.
-    Wait {
-        /// The longest wait.
-        timeout_ms: u64,
-    },
-    /// Drop the oldest unread messages of keep-last subscribers.
-    DropOldest,
-    /// Return an error at once.
-    Refuse,
 }
 
 /// What a publisher offers.

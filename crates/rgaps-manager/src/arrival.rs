@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_control::qos::Exhaustion as QosExhaustion;
+use rgaps_control::qos::Exhaustion;
 use rgaps_control::wire::SIZE_MAX;
 use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, PoolBlock};
@@ -55,7 +55,7 @@ pub(crate) struct ArrivalSetup {
     pub(crate) host: HostId,
     pub(crate) host_name: String,
     /// What the publishers' QoS says about a full pool.
-    pub(crate) exhaustion: Option<QosExhaustion>,
+    pub(crate) exhaustion: Option<Exhaustion>,
     pub(crate) keep_all_timeout: Duration,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) buffer: Arc<HostBuffer>,

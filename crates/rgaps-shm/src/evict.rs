@@ -37,7 +37,7 @@ impl Droppable {
     pub(crate) fn by(exhaustion: Exhaustion) -> Self {
         match exhaustion {
             Exhaustion::DropOldest => Self::All,
-            Exhaustion::Wait(_) => Self::OfIdle,
+            Exhaustion::Wait { .. } => Self::OfIdle,
             Exhaustion::Refuse => Self::None,
         }
     }

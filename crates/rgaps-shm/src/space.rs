@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rgaps_os::MapError;
+use serde::{Deserialize, Serialize};
 
 use crate::notify::{FutexWait, Wait};
 use crate::pool::PoolFull;
@@ -12,15 +13,27 @@ use crate::slot::EndpointSlot;
 /// A publisher that waits for space looks again after this time at the latest: a stream that releases a message wakes no publisher.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
-/// What a publisher does when there is no space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a publisher does when its pool is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Exhaustion {
-    /// Wait until subscribers release messages, at most for this time.
-    Wait(Duration),
-    /// Drop the oldest messages that only keep-last subscribers have still to take.
+    /// Wait until subscribers release messages; after `timeout_ms`, `TimedOut`. A keep-last subscriber that reads nothing in that time is not waited
+    /// for again until it reads: publishers drop its oldest unread messages instead.
+    Wait {
+        /// The longest wait.
+        timeout_ms: u64,
+    },
+    /// Drop the oldest unread messages of keep-last subscribers.
     DropOldest,
-    /// Fail at once.
+    /// Return an error at once.
     Refuse,
+}
+
+impl Exhaustion {
+    /// Wait for at most this time, in whole milliseconds.
+    pub const fn within(time: Duration) -> Self {
+        Self::Wait { timeout_ms: time.as_millis() as u64 }
+    }
 }
 
 /// A loan failed.
@@ -152,7 +165,8 @@ pub fn loan_within<L>(
     exhaustion: Exhaustion,
     mut attempt: impl FnMut() -> Result<L, LoanError>,
 ) -> Result<L, LoanError> {
-    let Exhaustion::Wait(timeout) = exhaustion else { return attempt() };
+    let Exhaustion::Wait { timeout_ms } = exhaustion else { return attempt() };
+    let timeout = Duration::from_millis(timeout_ms);
     let start = Instant::now();
     loop {
         let _ = space.arm();

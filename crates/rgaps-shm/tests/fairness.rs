@@ -55,7 +55,7 @@ fn a_stopped_subscriber_of_great_depth_delays_only_waiting_publishers_once() {
     let readers = one.port.readers();
     one.port.give_up_on(readers);
     for _ in 0..300 {
-        one.publish(10, Exhaustion::Wait(std::time::Duration::ZERO)).unwrap();
+        one.publish(10, Exhaustion::within(std::time::Duration::ZERO)).unwrap();
     }
     assert_eq!(lost(&stopped), 600);
 }

@@ -86,7 +86,7 @@ fn a_successor_keeps_what_history_gave_to_subscribers_whose_words_it_lacks() {
     takes_the_last(&successor, &old, &mut late);
 }
 
-const EACH: [Exhaustion; 3] = [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::Wait(Duration::ZERO)];
+const EACH: [Exhaustion; 3] = [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::within(Duration::ZERO)];
 
 /// What a late joiner gets now. It leaves again.
 fn kept(host: &Host) -> Vec<u64> {

@@ -66,7 +66,7 @@ fn keep_all_loses_nothing_and_the_publisher_times_out() {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
     assert!(matches!(publisher.publish(10, Exhaustion::DropOldest), Err(LoanError::Messages(8))));
-    let waited = publisher.publish(10, Exhaustion::Wait(Duration::from_millis(5)));
+    let waited = publisher.publish(10, Exhaustion::within(Duration::from_millis(5)));
     let Err(LoanError::TimedOut { keeper: Some(keeper), .. }) = waited else { panic!("{waited:?}") };
     assert_eq!((keeper.pid, keeper.is_remote), (host::SUBSCRIBER_PID, false), "the error names the subscriber");
     assert_eq!(sequences(&mut reader), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -79,7 +79,7 @@ fn a_publisher_waits_for_no_idle_keep_last_subscriber_until_it_reads_again() {
     let host = Host::new(8);
     let mut publisher = host.publisher(1 << 20, 0);
     let (mut idle, mut busy, mut keeps_all) = (host.subscriber(100), host.subscriber(100), host.subscriber(0));
-    let wait = Exhaustion::Wait(Duration::ZERO);
+    let wait = Exhaustion::within(Duration::ZERO);
     for _ in 0..8 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
@@ -150,7 +150,7 @@ fn a_publisher_that_waits_goes_on_when_a_holder_releases() {
     let held = take(&mut reader).unwrap();
     std::thread::scope(|scope| {
         let space = host.slot_table.segment().clone();
-        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
+        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::within(Duration::from_secs(60))));
         while space.header().space.0.sleepers.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             std::thread::yield_now();
         }
@@ -228,7 +228,7 @@ fn a_publisher_finds_a_message_that_a_stream_released_without_a_wake_up() {
     let held = take(&mut reader).unwrap();
     let sleepers = host.slot_table.segment().clone();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
+        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::within(Duration::from_secs(60))));
         while sleepers.header().space.0.sleepers.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             std::thread::yield_now();
         }
@@ -323,7 +323,7 @@ fn a_message_too_large_for_the_empty_pool_is_refused_and_costs_no_other() {
     for _ in 0..5 {
         publisher.publish(1, Exhaustion::DropOldest).unwrap();
     }
-    for exhaustion in [Exhaustion::DropOldest, Exhaustion::Wait(Duration::from_secs(3600)), Exhaustion::Refuse] {
+    for exhaustion in [Exhaustion::DropOldest, Exhaustion::within(Duration::from_secs(3600)), Exhaustion::Refuse] {
         let refused = publisher.publish(4225 * 256, exhaustion);
         assert!(matches!(refused, Err(LoanError::TooLarge { wanted: 1_081_600, .. })), "{refused:?}");
     }
@@ -685,7 +685,7 @@ fn a_loan_that_fails_costs_no_history() {
     let mut holder = host.subscriber(1);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let held = holder.take().unwrap().unwrap();
-    for exhaustion in [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::Wait(Duration::ZERO)] {
+    for exhaustion in [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::within(Duration::ZERO)] {
         publisher.publish(5000, exhaustion).unwrap_err();
     }
     let mut late = host.subscriber_with(1, true);

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use rgaps_control::OverBudget;
-use rgaps_control::qos::Exhaustion as QosExhaustion;
 use rgaps_device::DeviceError;
 use rgaps_os::clock;
 use rgaps_shm::pool::pool_bytes_for;
@@ -93,16 +92,14 @@ impl Arrival {
         let start = Instant::now();
         let patience = match self.setup.exhaustion {
             // No wait is longer than `keep_all_timeout`.
-            Some(QosExhaustion::Wait { timeout_ms }) => {
-                Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout)
-            }
-            Some(QosExhaustion::Refuse) => Duration::ZERO,
+            Some(Exhaustion::Wait { timeout_ms }) => Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout),
+            Some(Exhaustion::Refuse) => Duration::ZERO,
             _ => self.setup.keep_all_timeout,
         };
         let first = match self.setup.exhaustion {
-            Some(QosExhaustion::DropOldest) | None => Exhaustion::DropOldest,
-            Some(QosExhaustion::Wait { .. }) => Exhaustion::Wait(TICK),
-            Some(QosExhaustion::Refuse) => Exhaustion::Refuse,
+            Some(Exhaustion::DropOldest) | None => Exhaustion::DropOldest,
+            Some(Exhaustion::Wait { .. }) => Exhaustion::within(TICK),
+            Some(Exhaustion::Refuse) => Exhaustion::Refuse,
         };
         let mut room = self.has_room(bytes, first);
         if room.is_ok()
@@ -115,7 +112,7 @@ impl Arrival {
         while let Err(over) = room {
             // A message that is larger than the whole budget never fits.
             let may_fit = pool_bytes_for(bytes) <= over.limit && !self.should_end();
-            if may_fit && matches!(first, Exhaustion::Wait(_)) && start.elapsed() < patience {
+            if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
                 std::thread::sleep(ROOM_TICK);
                 room = self.has_room(bytes, first);
                 continue;
@@ -139,7 +136,7 @@ impl Arrival {
                 }
                 Err(_) if first == Exhaustion::DropOldest => {
                     // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
-                    if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::Wait(TICK)) {
+                    if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::within(TICK)) {
                         return Some(loan);
                     }
                 }
@@ -149,7 +146,7 @@ impl Arrival {
     }
 
     fn last_resort(&mut self, bytes: u64, error: &LoanError) -> Option<LoanedMessage> {
-        if self.setup.exhaustion == Some(QosExhaustion::Refuse) {
+        if self.setup.exhaustion == Some(Exhaustion::Refuse) {
             tracing::warn!(%error, "a message is dropped");
             return None;
         }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rgaps_control::local::{Body, Reply};
 use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
@@ -109,14 +108,6 @@ impl PublisherInner {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn exhaustion(&self) -> Exhaustion {
-        match self.qos.exhaustion {
-            qos::Exhaustion::Wait { timeout_ms } => Exhaustion::Wait(Duration::from_millis(timeout_ms)),
-            qos::Exhaustion::DropOldest => Exhaustion::DropOldest,
-            qos::Exhaustion::Refuse => Exhaustion::Refuse,
-        }
-    }
-
     fn history_depth(&self) -> u32 {
         match self.qos.durability {
             qos::Durability::TransientLocal => self.qos.history_depth,
@@ -125,10 +116,10 @@ impl PublisherInner {
     }
 
     pub(crate) fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
-        let exhaustion = self.exhaustion();
+        let exhaustion = self.qos.exhaustion;
         let at_once = self.port().try_loan(bytes, exhaustion);
         let loan = match (at_once, exhaustion) {
-            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait(_)) => {
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait { .. }) => {
                 self.wait_for_space(bytes, exhaustion)
             }
             (done, _) => done,
