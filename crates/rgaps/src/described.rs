@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rgaps_os::clock;
 use rgaps_shm::{Held, MessageInfo};
 
-use crate::dynamic::DynamicMeta;
 use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
@@ -23,7 +22,7 @@ pub struct Described<T> {
     pub info: MessageInfo,
     /// When it was taken, in ns since 1970 on this host's clock.
     pub taken_ns: u64,
-    hold: Hold,
+    _hold: Hold,
 }
 
 #[derive(Debug)]
@@ -42,10 +41,12 @@ impl Drop for Hold {
     }
 }
 
-impl<T: Into<DynamicMeta>> Described<T> {
-    pub(crate) fn into_dynamic(self) -> Described<DynamicMeta> {
-        let Self { handle, meta, info, taken_ns, hold } = self;
-        Described { handle, meta: meta.into(), info, taken_ns, hold }
+impl<T> Described<T> {
+    pub(crate) fn new((meta, held): (T, Held), subscriber: &Arc<SubscriberInner>) -> Self {
+        let info = *held.info();
+        let handle = Handle::new(subscriber.attachment.topic.0, held.message(), &info);
+        let hold = Hold { held: Some(held), subscriber: subscriber.clone() };
+        Self { handle, meta, info, taken_ns: clock::realtime_ns(), _hold: hold }
     }
 }
 
@@ -63,14 +64,6 @@ impl<T: Meta> Subscriber<T> {
     /// }
     /// ```
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
-        self.inner().check_attached()?;
-        self.take_next(|| self.inner().take_held(false), |held| self.described(held))
-    }
-
-    fn described(&self, held: Held) -> Result<Described<T>, TakeError> {
-        let (info, meta) = (*held.info(), self.meta_of(&held)?);
-        let handle = Handle::new(self.inner().attachment.topic.0, held.message(), &info);
-        let hold = Hold { held: Some(held), subscriber: self.inner().clone() };
-        Ok(Described { handle, meta, info, taken_ns: clock::realtime_ns(), hold })
+        Ok(self.taker.take_described()?.map(|described| Described::new(described, self.taker.inner())))
     }
 }

@@ -156,10 +156,19 @@ impl Node {
     /// # Ok::<(), rgaps::NodeError>(())
     /// ```
     pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
+        self.publisher_of(topic, T::TYPE_NAME, qos).map(Publisher::new)
+    }
+
+    pub(crate) fn publisher_of(
+        &self,
+        topic: &str,
+        type_name: &str,
+        qos: PublisherQos,
+    ) -> Result<Arc<PublisherInner>, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
-        node.session.make(|| PublisherInner::join(node, &key, T::TYPE_NAME, qos)).map(Publisher::new)
+        node.session.make(|| PublisherInner::join(node, &key, type_name, qos))
     }
 
     /// Creates a subscriber with ROS 2's default QoS.
@@ -170,10 +179,19 @@ impl Node {
     /// Creates a subscriber, and the topic if it does not exist. The topic's type must be `T`. The subscriber gets every message that is published
     /// after this call returns.
     pub fn subscriber_with<T: Meta>(&self, topic: &str, qos: SubscriberQos) -> Result<Subscriber<T>, NodeError> {
+        self.subscriber_of(topic, T::TYPE_NAME, qos).map(Subscriber::new)
+    }
+
+    pub(crate) fn subscriber_of(
+        &self,
+        topic: &str,
+        type_name: &str,
+        qos: SubscriberQos,
+    ) -> Result<Arc<SubscriberInner>, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
-        node.session.make(|| SubscriberInner::join(node, &key, T::TYPE_NAME, qos)).map(Subscriber::new)
+        node.session.make(|| SubscriberInner::join(node, &key, type_name, qos))
     }
 
     /// Observes a topic without joining it: an observer reads the descriptions of messages, not their payload. Also returns the name of the topic's

@@ -30,14 +30,16 @@ mod sample;
 use std::fmt;
 use std::str::FromStr;
 
+use rgaps_device::DeviceRange;
 use rgaps_shm::layout::META_BYTES_MAX;
 
+use crate::dlpack::UnmanagedTensor;
 use crate::types::{Bytes, Header, Image, Meta, MetaError, Payload, PointCloud, Tensor, ViewError};
 
 pub use endpoints::{DynamicLoan, DynamicPublisher, DynamicSubscriber};
 pub use sample::DynamicSample;
 
-/// Matches on the kind: evaluates `$each` for the typed value inside, and wraps the result in `$wrap` if given.
+/// Matches on the kind: evaluates `$each` for the typed value inside.
 macro_rules! by_kind {
     ($any:ident, $value:expr, $inner:ident => $each:expr) => {
         match $value {
@@ -47,16 +49,7 @@ macro_rules! by_kind {
             $any::Tensor($inner) => $each,
         }
     };
-    ($any:ident => $wrap:ident, $value:expr, $inner:ident => $each:expr) => {
-        match $value {
-            $any::Bytes($inner) => $each.map($wrap::Bytes),
-            $any::Image($inner) => $each.map($wrap::Image),
-            $any::PointCloud($inner) => $each.map($wrap::PointCloud),
-            $any::Tensor($inner) => $each.map($wrap::Tensor),
-        }
-    };
 }
-pub(crate) use by_kind;
 
 /// A kind of message, with the code that the segment and the wire use.
 ///
@@ -204,9 +197,27 @@ impl DynamicMeta {
         by_kind!(Self, self, meta => meta.check_shape())
     }
 
+    /// Checks that it is consistent in itself and describes exactly `payload_bytes` of payload.
+    pub fn check(&self, payload_bytes: u64) -> Result<(), MetaError> {
+        by_kind!(Self, self, meta => meta.check(payload_bytes))
+    }
+
     /// The payload as a tensor, with the same header.
     pub fn tensor(&self) -> Result<Tensor, ViewError> {
         by_kind!(Self, self, meta => Payload::tensor(meta))
+    }
+
+    /// Describes the payload in a range of device memory for an array library.
+    pub(crate) fn describe(&self, range: &DeviceRange) -> Result<UnmanagedTensor, ViewError> {
+        by_kind!(Self, self, meta => meta.describe(range))
+    }
+
+    /// Describes one field of the points for an array library. An error if it does not describe a point cloud.
+    pub(crate) fn describe_field(&self, name: &str, range: &DeviceRange) -> Result<UnmanagedTensor, ViewError> {
+        match self {
+            Self::PointCloud(meta) => meta.describe_field(name, range),
+            other => Err(another_kind(Kind::PointCloud, other.kind()).into()),
+        }
     }
 
     /// The header: stamp, frame and the application's bytes.

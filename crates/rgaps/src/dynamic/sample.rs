@@ -6,62 +6,23 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rgaps_device::dlpack::ManagedTensor;
-use rgaps_device::{DeviceError, DeviceRange, Stream};
+use rgaps_device::{DeviceRange, Stream};
 use rgaps_shm::MessageInfo;
 use rgaps_shm::message::Readiness;
 
-use super::{DynamicMeta, Kind, another_kind, by_kind};
+use super::{DynamicMeta, Kind};
 use crate::dlpack::UnmanagedTensor;
 use crate::endpoint::completions::{DEVICE_TIMEOUT, StreamPoint};
-use crate::endpoint::node::NodeInner;
+use crate::endpoint::sample::SampleInner;
 use crate::endpoint::take_error::TakeError;
 use crate::handle::Handle;
-use crate::sample::Sample;
-use crate::types::{Bytes, Image, PointCloud, Tensor};
-
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // It is stored in the `Arc` of `Shared`.
-pub(super) enum TypedSample {
-    Bytes(Sample<Bytes>),
-    Image(Sample<Image>),
-    PointCloud(Sample<PointCloud>),
-    Tensor(Sample<Tensor>),
-}
-
-macro_rules! from_sample {
-    ($($kind:ident),*) => {$(
-        impl From<Sample<$kind>> for TypedSample {
-            fn from(sample: Sample<$kind>) -> Self {
-                Self::$kind(sample)
-            }
-        }
-    )*};
-}
-from_sample!(Bytes, Image, PointCloud, Tensor);
-
-impl TypedSample {
-    fn release_behind(self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), TakeError> {
-        by_kind!(Self, self, sample => sample.release_behind(stream, others))
-    }
-
-    fn node(&self) -> &NodeInner {
-        by_kind!(Self, self, sample => sample.node())
-    }
-
-    fn taken_on(&self) -> Option<&Stream> {
-        by_kind!(Self, self, sample => sample.taken_on())
-    }
-
-    fn device_error(&self, source: DeviceError) -> TakeError {
-        by_kind!(Self, self, sample => sample.device_error(source))
-    }
-}
 
 /// What the holders of a message share.
 #[derive(Debug)]
 struct Shared {
+    meta: DynamicMeta,
     /// `None` once it is released.
-    sample: Option<TypedSample>,
+    sample: Option<SampleInner>,
     /// Points of the streams on which earlier holders released it.
     behind: Mutex<Vec<StreamPoint>>,
 }
@@ -113,11 +74,11 @@ impl Drop for Shared {
 pub struct DynamicSample(Arc<Shared>);
 
 impl DynamicSample {
-    pub(super) fn new(sample: TypedSample) -> Self {
-        Self(Arc::new(Shared { sample: Some(sample), behind: Mutex::default() }))
+    pub(super) fn new((meta, sample): (DynamicMeta, SampleInner)) -> Self {
+        Self(Arc::new(Shared { meta, sample: Some(sample), behind: Mutex::default() }))
     }
 
-    fn sample(&self) -> &TypedSample {
+    fn sample(&self) -> &SampleInner {
         match &self.0.sample {
             Some(sample) => sample,
             None => unreachable!("only the last holder's release empties it"),
@@ -126,68 +87,64 @@ impl DynamicSample {
 
     /// The kind of message.
     pub fn kind(&self) -> Kind {
-        self.meta().kind()
+        self.0.meta.kind()
     }
 
     /// The typed metadata.
     pub fn meta(&self) -> DynamicMeta {
-        by_kind!(TypedSample, self.sample(), sample => (*sample.meta()).into())
+        self.0.meta
     }
 
     /// Like `Sample::to_host`.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
-        by_kind!(TypedSample, self.sample(), sample => sample.to_host())
+        self.sample().to_host()
     }
 
     /// Like `Sample::is_in_place`.
     pub fn is_in_place(&self) -> bool {
-        by_kind!(TypedSample, self.sample(), sample => sample.is_in_place())
+        self.sample().is_in_place()
     }
 
     /// Like `Sample::device_range`.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
-        by_kind!(TypedSample, self.sample(), sample => sample.device_range())
+        self.sample().device_range()
     }
 
     /// Like `Sample::status`.
     pub fn status(&self) -> Readiness {
-        by_kind!(TypedSample, self.sample(), sample => sample.status())
+        self.sample().status()
     }
 
     /// Like `Sample::info`.
     pub fn info(&self) -> &MessageInfo {
-        by_kind!(TypedSample, self.sample(), sample => sample.info())
+        self.sample().info()
     }
 
     /// Like `Sample::handle`.
     pub fn handle(&self) -> Handle {
-        by_kind!(TypedSample, self.sample(), sample => sample.handle())
+        self.sample().handle()
     }
 
     /// Like `Sample::taken_ns`.
     pub fn taken_ns(&self) -> u64 {
-        by_kind!(TypedSample, self.sample(), sample => sample.taken_ns())
+        self.sample().taken_ns()
     }
 
     /// Like `Sample::mapped_from`.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
-        by_kind!(TypedSample, self.sample(), sample => sample.mapped_from())
+        self.sample().mapped_from()
     }
 
     /// Like `Sample::describe`.
     pub fn describe(&self) -> Result<UnmanagedTensor, TakeError> {
-        by_kind!(TypedSample, self.sample(), sample => sample.describe())
+        let described = self.0.meta.describe(&self.sample().device_range()?);
+        described.map_err(|source| self.sample().view_error(source))
     }
 
     /// Like `Sample::describe_field`. Returns an error if the message is not a point cloud.
     pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, TakeError> {
-        match self.sample() {
-            TypedSample::PointCloud(sample) => sample.describe_field(name),
-            other => {
-                let source = another_kind(Kind::PointCloud, self.kind()).into();
-                Err(by_kind!(TypedSample, other, sample => sample.view_error(source)))
-            }
-        }
+        let described = self.0.meta.describe_field(name, &self.sample().device_range()?);
+        described.map_err(|source| self.sample().view_error(source))
     }
 
     /// A tensor of `described` (from `describe` or `describe_field`) for an array library that works on `stream`. If the message was taken on another

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  typed faces     Node ──────── Publisher<T>, Loan<T> ──── Subscriber<T>, Sample<T>
-//!  this module     node          publisher                  subscriber, pools, take_by_handle, tasks
+//!  this module     node          publisher, loan            taker, sample, subscriber, pools, take_by_handle, tasks
 //!                    └─ session: requests, notices, hand-back; knows its `members` by the trait `Endpoint`
 //! ```
 //!
@@ -17,6 +17,7 @@ pub(crate) mod error;
 pub(crate) mod hand_back;
 pub(crate) mod hello;
 pub(crate) mod idle;
+pub(crate) mod loan;
 pub(crate) mod maintained;
 pub(crate) mod members;
 pub(crate) mod node;
@@ -25,9 +26,11 @@ pub(crate) mod open_requests;
 pub(crate) mod pools;
 pub(crate) mod publish_error;
 pub(crate) mod publisher;
+pub(crate) mod sample;
 pub(crate) mod session;
 pub(crate) mod sleepers;
 pub(crate) mod subscriber;
 pub(crate) mod take_by_handle;
 pub(crate) mod take_error;
+pub(crate) mod taker;
 pub(crate) mod tasks;

@@ -260,8 +260,8 @@ mod tests {
         manager.stop().unwrap();
 
         // A first task takes the message, and finds that the manager has to answer for its pool.
-        let held = subscriber.inner().next_held(false).unwrap().expect("it was published");
-        assert!(subscriber.inner().memory_of(&held, Call::Polling).unwrap().is_none());
+        let held = subscriber.taker.inner().next_held(false).unwrap().expect("it was published");
+        assert!(subscriber.taker.inner().memory_of(&held, Call::Polling).unwrap().is_none());
         let (woken, wakes) = channel();
         let waker = Waker::from(Arc::new(Woken(woken)));
         let (mut second, mut context) = (pin!(subscriber.next()), Context::from_waker(&waker));
@@ -272,7 +272,7 @@ mod tests {
         assert!(second.as_mut().poll(&mut context).is_pending(), "the first one has it still");
 
         // The first task puts the message back, and is never polled again.
-        subscriber.inner().put_back_until_answered(held);
+        subscriber.taker.inner().put_back_until_answered(held);
         loop {
             wakes.recv().unwrap();
             if let Poll::Ready(sample) = second.as_mut().poll(&mut context) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rgaps_control::local::{Body, Reply};
 use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
-use rgaps_device::{DeviceError, DeviceKind, PoolMemory, PoolPart, PoolRole, Stream};
+use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, PoolRole, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::queue::Position;
@@ -15,6 +15,7 @@ use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Segment, Stamps, WhyNot, WriterPort,
 };
 
+use crate::dynamic::DynamicMeta;
 use crate::endpoint::answer::pool_description;
 use crate::endpoint::attachment::Attachment;
 use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, Filling, STREAM_TIMEOUT};
@@ -25,7 +26,8 @@ use crate::endpoint::members::{Endpoint, Member, Parts, Upkeep};
 use crate::endpoint::node::NodeInner;
 use crate::endpoint::publish_error::PublishError;
 use crate::handle::Handle;
-use crate::types::Meta;
+use crate::statistics::PublisherStatistics;
+use crate::types::{Meta, MetaError, ViewError};
 
 /// A publisher of any type.
 #[derive(Debug)]
@@ -113,6 +115,74 @@ impl PublisherInner {
             qos::Durability::TransientLocal => self.qos.history_depth,
             qos::Durability::Volatile => 0,
         }
+    }
+
+    /// Checks the metadata, and returns how many bytes of payload it describes.
+    pub(crate) fn bytes_of(&self, meta: &dyn Encode) -> Result<u64, PublishError> {
+        self.check_attached()?;
+        let bytes = meta.described_bytes();
+        meta.check_against(bytes).map_err(|source| self.metadata(source))?;
+        Ok(bytes)
+    }
+
+    /// See `Publisher::push`.
+    pub(crate) fn push(&self, meta: &dyn Encode, bytes: &[u8]) -> Result<Handle, PublishError> {
+        let described = self.bytes_of(meta)?;
+        if described != bytes.len() as u64 {
+            return Err(PublishError::Length { topic: self.topic.clone(), described, given: bytes.len() as u64 });
+        }
+        let mut message = self.loan(described)?;
+        if let Err(error) = self.fill(&mut message, bytes, None) {
+            return Err(self.not_filled(message, None, error));
+        }
+        self.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, None)
+    }
+
+    /// See `Publisher::push_on`.
+    pub(crate) fn push_on(
+        &self,
+        meta: &dyn Encode,
+        from: &DevicePart,
+        stream: &Stream,
+    ) -> Result<Handle, PublishError> {
+        let described = self.bytes_of(meta)?;
+        if described != from.bytes() {
+            return Err(PublishError::Length { topic: self.topic.clone(), described, given: from.bytes() });
+        }
+        self.check_order()?;
+        let message = self.loan(described)?;
+        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), described);
+        if let Err(source) = self.node.backend().copy_within(stream, from, place) {
+            self.port().give_back(message);
+            return Err(self.device(source));
+        }
+        self.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, Some(stream))
+    }
+
+    /// See `Publisher::statistics`.
+    pub(crate) fn statistics(&self) -> PublisherStatistics {
+        if !self.node.is_owner() {
+            return PublisherStatistics::default();
+        }
+        let mut port = self.port();
+        // Messages that were released since the last loan count as free; only loans reclaim them otherwise.
+        port.reclaim();
+        PublisherStatistics::of(&port)
+    }
+
+    /// See `Publisher::subscriber_count`.
+    pub(crate) fn subscriber_count(&self) -> usize {
+        if self.node.is_owner() { self.port().subscriber_count() } else { 0 }
+    }
+
+    /// The error for metadata that contradicts itself, the payload or the topic's type.
+    pub(crate) fn metadata(&self, source: MetaError) -> PublishError {
+        PublishError::Metadata { topic: self.topic.clone(), source }
+    }
+
+    /// The error for a block that cannot be viewed as requested.
+    pub(crate) fn view_error(&self, source: ViewError) -> PublishError {
+        PublishError::View { topic: self.topic.clone(), source }
     }
 
     pub(crate) fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
@@ -263,7 +333,7 @@ impl PublisherInner {
             sequence,
             source_host: self.node.host(),
             host_epoch: self.node.host_epoch(),
-            kind: meta.kind(),
+            kind: meta.code(),
             bytes: outcome.bytes,
             stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
             origin: outcome.origin,
@@ -339,10 +409,12 @@ pub(crate) struct Filled {
     pub(crate) origin: Origin,
 }
 
-/// What `PublisherInner::publish` needs of the metadata. As a trait object it lets that function be compiled once for all types.
+/// Metadata of a type that is known at compile time or at run time.
 pub(crate) trait Encode {
     fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
-    fn kind(&self) -> u32;
+    fn code(&self) -> u32;
+    fn described_bytes(&self) -> u64;
+    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError>;
 }
 
 impl<T: Meta> Encode for T {
@@ -350,7 +422,33 @@ impl<T: Meta> Encode for T {
         self.encode(to)
     }
 
-    fn kind(&self) -> u32 {
+    fn code(&self) -> u32 {
         T::KIND
+    }
+
+    fn described_bytes(&self) -> u64 {
+        self.payload_bytes()
+    }
+
+    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError> {
+        self.check(payload_bytes)
+    }
+}
+
+impl Encode for DynamicMeta {
+    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        self.encode(to)
+    }
+
+    fn code(&self) -> u32 {
+        self.kind().code()
+    }
+
+    fn described_bytes(&self) -> u64 {
+        self.payload_bytes()
+    }
+
+    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError> {
+        self.check(payload_bytes)
     }
 }

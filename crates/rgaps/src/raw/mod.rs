@@ -28,10 +28,10 @@ use rgaps_device::Completion;
 use rgaps_shm::Held;
 use rgaps_shm::message::Readiness;
 
-use crate::sample::Sample;
+use crate::endpoint::sample::SampleInner;
 
 /// The payload in place, if its bytes are written and the CPU can map them.
-pub(crate) fn payload<T>(sample: &Sample<T>) -> Option<&[u8]> {
+pub(crate) fn payload(sample: &SampleInner) -> Option<&[u8]> {
     let is_held = sample.held.as_ref().is_some_and(|held| held.readiness() == Readiness::Ready && is_of(sample, held));
     let is_copy = sample.copied.as_ref().is_some_and(Completion::is_complete);
     if !is_held && !is_copy {
@@ -45,6 +45,6 @@ pub(crate) fn payload<T>(sample: &Sample<T>) -> Option<&[u8]> {
 }
 
 /// Whether the sample's memory is the message's own, not a copy.
-fn is_of<T>(sample: &Sample<T>, held: &Held) -> bool {
+fn is_of(sample: &SampleInner, held: &Held) -> bool {
     sample.copied.is_none() && held.info().bytes == sample.info.bytes
 }

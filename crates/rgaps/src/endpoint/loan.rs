@@ -1,0 +1,156 @@
+//! A loan without its type.
+
+use std::sync::{Arc, OnceLock};
+
+use rgaps_device::dlpack::DLDevice;
+use rgaps_device::{Backend, DeviceRange, PoolMemory, PoolPart, Stream};
+use rgaps_shm::{LoanedMessage, Origin};
+
+use crate::endpoint::publish_error::PublishError;
+use crate::endpoint::publisher::{Encode, Filled, PublisherInner};
+use crate::handle::Handle;
+
+/// A loan of any type.
+#[derive(Debug)]
+pub(crate) struct LoanInner {
+    pub(crate) publisher: Arc<PublisherInner>,
+    message: Option<LoanedMessage>,
+    bytes: u64,
+    /// Device memory that kernels fill instead of the block, if the node's device has no peer access to it.
+    beside: OnceLock<Arc<dyn PoolMemory>>,
+    /// Host memory that the CPU fills instead of a block that it cannot map.
+    scratch: OnceLock<Vec<u8>>,
+    /// Whether the CPU may have written to `scratch`, so that publishing copies it into the block.
+    is_scratch_written: bool,
+}
+
+impl LoanInner {
+    /// Loans a block for the bytes that `meta` describes.
+    pub(crate) fn new(publisher: &Arc<PublisherInner>, meta: &dyn Encode) -> Result<Self, PublishError> {
+        let bytes = publisher.bytes_of(meta)?;
+        let (publisher, message) = (publisher.clone(), Some(publisher.loan(bytes)?));
+        let (beside, scratch) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { publisher, message, bytes, beside, scratch, is_scratch_written: false })
+    }
+
+    /// Publishes it: in stream order if there is a stream.
+    pub(crate) fn publish(mut self, meta: &dyn Encode, stream: Option<&Stream>) -> Result<Handle, PublishError> {
+        self.publisher.check_attached()?;
+        if stream.is_some() {
+            self.publisher.check_order()?;
+        }
+        let (message, filled) = self.complete(stream)?;
+        self.publisher.publish(message, meta, filled, stream)
+    }
+
+    /// Publishes it as pushed.
+    pub(crate) fn push(mut self, meta: &dyn Encode) -> Result<Handle, PublishError> {
+        let (message, filled) = self.complete(None)?;
+        self.publisher.publish(message, meta, Filled { origin: Origin::Pushed, ..filled }, None)
+    }
+
+    /// The loaned message, after copying `beside` and `scratch` into its block.
+    fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Filled), PublishError> {
+        let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
+        let (scratch, beside) = (self.scratch.get().filter(|_| self.is_scratch_written), self.beside.get());
+        if scratch.is_none() && beside.is_none() {
+            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Loaned }));
+        }
+        // In this order: the CPU's bytes win over the kernel's.
+        let mut filled = Ok(());
+        if let Some(beside) = beside {
+            filled = self.publisher.fill_from(&message, beside.as_ref(), self.bytes, stream);
+        }
+        if let (Ok(()), Some(scratch)) = (&filled, scratch) {
+            filled = self.publisher.fill(&mut message, scratch, stream);
+        }
+        let Err(error) = filled else {
+            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Pushed }));
+        };
+        Err(self.publisher.not_filled(message, stream, error))
+    }
+
+    /// The block's pool, or the memory that is filled instead of it (`device_address`).
+    pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
+        self.beside.get().unwrap_or(&self.publisher.pool).clone()
+    }
+
+    /// See `Loan::device_address`.
+    pub(crate) fn device_address(&self) -> Result<u64, PublishError> {
+        let (pool, offset) = self.place()?;
+        let failed = |source| PublishError::Block { topic: self.publisher.topic.clone(), source };
+        pool.device_address(offset).map_err(failed)
+    }
+
+    /// See `Loan::device_range`.
+    pub(crate) fn device_range(&self) -> Result<DeviceRange, PublishError> {
+        // A block without bytes has no address.
+        let address = if self.bytes > 0 { self.device_address()? } else { 0 };
+        let device = dl_device(self.publisher.node.backend().as_ref());
+        Ok(DeviceRange { address, bytes: self.bytes, device, is_read_only: false })
+    }
+
+    /// See `Loan::part`.
+    pub(crate) fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
+        let (pool, offset) = self.place()?;
+        Ok(PoolPart::to_fill(pool, offset, self.bytes))
+    }
+
+    /// The memory that kernels and copies fill: the block, or memory of the node's device (`beside`), and the offset in it.
+    fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
+        self.publisher.check_attached()?;
+        if let Some(beside) = self.beside.get() {
+            return Ok((beside.as_ref(), 0));
+        }
+        let scratch = self.publisher.node.backend().scratch(self.bytes);
+        if let Some(made) = scratch.map_err(|source| self.publisher.device(source))? {
+            return Ok((self.beside.get_or_init(|| made).as_ref(), 0));
+        }
+        let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
+        Ok((self.publisher.pool.as_ref(), offset))
+    }
+
+    /// Checks metadata that is to replace that of the loan.
+    pub(crate) fn check(&self, meta: &dyn Encode) -> Result<(), PublishError> {
+        meta.check_against(self.bytes).map_err(|source| self.publisher.metadata(source))
+    }
+
+    /// The block for the CPU, read-only. Empty in a forked child.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if !self.publisher.node.is_owner() {
+            return &[];
+        }
+        let Some(message) = &self.message else { return &[] };
+        match self.publisher.pool.block(message.block().range()) {
+            Ok(block) => &block[..self.bytes as usize],
+            Err(_) => self.scratch.get_or_init(|| vec![0; self.bytes as usize]),
+        }
+    }
+
+    /// The block for the CPU. Empty in a forked child.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(message) = self.message.as_mut().filter(|_| self.publisher.node.is_owner()) else { return &mut [] };
+        match self.publisher.pool.block_mut(message.block_mut().range_mut()) {
+            Ok(block) => &mut block[..self.bytes as usize],
+            Err(_) => {
+                self.is_scratch_written = true;
+                self.scratch.get_or_init(|| vec![0; self.bytes as usize]);
+                self.scratch.get_mut().map_or(&mut [], Vec::as_mut_slice)
+            }
+        }
+    }
+}
+
+impl Drop for LoanInner {
+    fn drop(&mut self) {
+        // In a forked child nothing is mapped, and only the parent may give the block back.
+        if let Some(message) = self.message.take().filter(|_| self.publisher.node.is_owner()) {
+            self.publisher.port().give_back(message);
+        }
+    }
+}
+
+/// The device of a backend in DLPack's terms.
+pub(crate) fn dl_device(backend: &dyn Backend) -> DLDevice {
+    backend.as_cuda().map_or(DLDevice::CPU, |cuda| DLDevice::cuda(cuda.gpu().properties().ordinal))
+}
