@@ -56,7 +56,7 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ),
     ("rgaps", &["types/meta.rs", "types/wire.rs"], "metadata and its bytes"),
     ("rgaps-c", &["simple.rs", "subscriber.rs"], "the six calls of the paper and the subscriber that they wrap"),
-    ("rgaps-cli", &["media/npy.rs", "media/pcd.rs", "media/save.rs"], "formats and what saves them"),
+    ("rgaps-media", &["npy.rs", "pcd.rs", "save.rs"], "formats and what saves them"),
     ("rgaps-cli", &["bench/link.rs", "bench/ring.rs"], "a bench and its ring"),
     ("rgaps-cli", &["bench/gpu/plot.rs", "bench/gpu/report.rs"], "a report and its plots"),
     ("rgaps-control", &["config.rs", "range.rs"], "the configuration and how far the network goes by it"),
@@ -96,7 +96,20 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-py", &["rgaps"]),
     ("rgaps-testing", &[]),
     ("rgaps-standin-cuda", &[]),
-    ("rgaps-cli", &["rgaps", "rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control", "rgaps-testing"]),
+    (
+        "rgaps-cli",
+        &[
+            "rgaps",
+            "rgaps-os",
+            "rgaps-shm",
+            "rgaps-device",
+            "rgaps-link",
+            "rgaps-control",
+            "rgaps-media",
+            "rgaps-testing",
+        ],
+    ),
+    ("rgaps-media", &["rgaps"]),
     ("rgaps-c", &["rgaps"]),
     ("rmw-rgaps", &["rgaps"]),
     ("rgaps-ros", &["rgaps"]),
@@ -117,7 +130,7 @@ const NOT_IN_THE_API: &[&str] = &[
 ];
 
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
-const WITHOUT_UNSAFE: &[&str] = &["rgaps-control", "rgaps-manager", "rgaps-cli"];
+const WITHOUT_UNSAFE: &[&str] = &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-cli"];
 
 /// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.

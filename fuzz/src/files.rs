@@ -1,9 +1,9 @@
 //! Files that somebody else has made.
 
-use rgaps_cli::media::npy::fuzz_npy;
-use rgaps_cli::media::pcd::fuzz_pcd;
-use rgaps_cli::media::picture::fuzz_picture;
-use rgaps_cli::media::ply::fuzz_ply;
+use rgaps_media::npy::fuzz_npy;
+use rgaps_media::pcd::fuzz_pcd;
+use rgaps_media::picture::fuzz_picture;
+use rgaps_media::ply::fuzz_ply;
 
 use super::Parsers;
 

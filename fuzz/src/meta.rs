@@ -4,7 +4,7 @@ use rgaps::Handle;
 use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, Meta, Payload, PointCloud, ViewError};
-use rgaps_cli::media::Mark;
+use rgaps_media::Mark;
 
 use super::{Parsers, assert_plain};
 

@@ -1,6 +1,6 @@
 //! Points that were sent from one host to another are unchanged.
 
-use rgaps_cli::media::{self, Media};
+use rgaps_media::Media;
 
 use crate::world::{World, example};
 
@@ -16,7 +16,7 @@ fn points_that_are_published_on_one_host_are_saved_the_same_on_another() {
     assert_eq!(subscriber.summary(&world)["mismatched"], 0);
     let files: Vec<_> = std::fs::read_dir(&saved).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [came] = files.as_slice() else { panic!("{files:?}") };
-    match (media::load(&file).unwrap(), media::load(came).unwrap()) {
+    match (rgaps_media::load(&file).unwrap(), rgaps_media::load(came).unwrap()) {
         (Media::Cloud { meta, bytes }, Media::Cloud { meta: came_meta, bytes: came_bytes }) => {
             assert!(bytes == came_bytes, "{} bytes published, {} saved", bytes.len(), came_bytes.len());
             assert_eq!(meta.fields(), came_meta.fields());

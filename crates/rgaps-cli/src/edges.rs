@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rgaps::types::{Encoding, Image, Meta, MetaError};
 
-use crate::media::{SaveError, save_image};
+use rgaps_media::{SaveError, save_image};
 
 /// An edge image could not be made.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -267,7 +267,7 @@ mod tests {
         edges.trace(&meta, &[0, 0, 0, 200, 200, 200].repeat(3)).unwrap();
         let prefix = std::env::temp_dir().join(format!("rgaps-edges-{}", std::process::id()));
         let path = edges.save(&prefix).unwrap();
-        let loaded = crate::media::load(&path).unwrap();
+        let loaded = rgaps_media::load(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!((path.extension().unwrap(), loaded.bytes()), ("png".as_ref(), edges.pixels()));
     }

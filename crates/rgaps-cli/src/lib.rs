@@ -1,7 +1,7 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
 //! `publish` and `subscribe` move files through a topic, `topic` shows topics, `demo` runs two hosts, `bench` measures, `doctor` checks the
-//! machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` make and read payloads; `device` opens the device,
+//! machine. `ready` and `two_hosts` are for launch files. `edges` and `scene` make payloads; `device` opens the device,
 //! `output` prints, `interrupt` handles Ctrl-C.
 
 #![forbid(unsafe_code)]
@@ -12,7 +12,6 @@ mod device;
 pub mod doctor;
 pub mod edges;
 pub mod interrupt;
-pub mod media;
 pub mod output;
 pub mod publish;
 pub mod ready;
@@ -35,10 +34,10 @@ pub enum CommandError {
     Take(#[from] rgaps::TakeError),
     /// An input could not be read.
     #[error(transparent)]
-    Load(#[from] media::LoadError),
+    Load(#[from] rgaps_media::LoadError),
     /// An output could not be written.
     #[error(transparent)]
-    Save(#[from] media::SaveError),
+    Save(#[from] rgaps_media::SaveError),
     /// A bench could not run.
     #[error(transparent)]
     Bench(#[from] bench::BenchError),

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::media::{self, Mark, Media};
 use crate::output::{self, Format};
+use rgaps_media::{Mark, Media};
 
 /// Arguments of `rgaps pub`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,14 +64,14 @@ struct Published {
 
 /// Runs `rgaps pub`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
-    let selection = media::select(&arguments.input, None)?;
+    let selection = rgaps_media::select(&arguments.input, None)?;
     if selection.others > 0 {
         output::complain(format_args!(
             "rgaps pub: {} files of other kinds are left out; a topic has one type",
             selection.others
         ));
     }
-    let files = selection.files.iter().map(media::load).collect::<Result<Vec<_>, _>>()?;
+    let files = selection.files.iter().map(rgaps_media::load).collect::<Result<Vec<_>, _>>()?;
     let node = Node::new("rgaps pub")?;
     match files.first() {
         Some(Media::Image { .. }) => stream(arguments, format, &node, &files, |media| match media {

@@ -1,6 +1,6 @@
 //! The demo's messages: a moving photograph, a rippling point cloud and an array, each made in place in a loaned block.
 //!
-//! Every frame differs from the others, and the user bytes of its metadata hold its number and checksum (`media::Mark`). So a subscriber can check
+//! Every frame differs from the others, and the user bytes of its metadata hold its number and checksum (`rgaps_media::Mark`). So a subscriber can check
 //! a frame without knowing how it was made. Preparation happens once; a frame costs little more than a copy.
 
 use std::io::Cursor;
@@ -10,7 +10,7 @@ use image::imageops::FilterType;
 use image::{DynamicImage, ImageFormat, ImageReader};
 use rgaps::types::{DType, Datatype, Encoding, Image, Meta, MetaError, PointCloud, Stamp, Tensor};
 
-use crate::media::Mark;
+use rgaps_media::Mark;
 
 /// A photograph by Rachel Michetti, CC0; see examples/data/README.md.
 const PHOTOGRAPH: &[u8] = include_bytes!("../../../examples/data/coffee.png");

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::media::{self, Mark, Media};
 use crate::output::{self, Format};
 use crate::topic;
+use rgaps_media::{Mark, Media};
 
 /// How often to look for the type of a topic that does not exist yet.
 const TYPE_INTERVAL: Duration = Duration::from_millis(100);
@@ -201,7 +201,7 @@ fn find_kind(
 /// What a subscriber does with messages of a type besides taking them.
 trait Content: Meta {
     /// Saves a sample as `prefix` with the type's file extension.
-    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError>;
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, rgaps_media::SaveError>;
 
     /// Metadata and payload of a file of this type.
     fn of_file(_: &Media) -> Option<(&Self, &[u8])> {
@@ -210,8 +210,8 @@ trait Content: Meta {
 }
 
 impl Content for Image {
-    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_image(prefix, sample.meta(), sample.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, rgaps_media::SaveError> {
+        rgaps_media::save_image(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -220,8 +220,8 @@ impl Content for Image {
 }
 
 impl Content for PointCloud {
-    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_cloud(prefix, sample.meta(), sample.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, rgaps_media::SaveError> {
+        rgaps_media::save_cloud(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -230,8 +230,8 @@ impl Content for PointCloud {
 }
 
 impl Content for Tensor {
-    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_tensor(prefix, sample.meta(), sample.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, rgaps_media::SaveError> {
+        rgaps_media::save_tensor(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -240,11 +240,11 @@ impl Content for Tensor {
 }
 
 impl Content for Bytes {
-    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, rgaps_media::SaveError> {
         let path = prefix.with_extension("bin");
         match std::fs::write(&path, sample.bytes()) {
             Ok(()) => Ok(path),
-            Err(source) => Err(media::SaveError::Write { path, source }),
+            Err(source) => Err(rgaps_media::SaveError::Write { path, source }),
         }
     }
 }
@@ -255,7 +255,8 @@ struct Expected(Vec<Media>);
 impl Expected {
     /// The files that `rgaps pub --input` takes for a topic of type `T`.
     fn load<T: Content>(path: &Path) -> Result<Self, CommandError> {
-        let files = media::select(path, None)?.files.iter().map(media::load).collect::<Result<Vec<_>, _>>()?;
+        let files =
+            rgaps_media::select(path, None)?.files.iter().map(rgaps_media::load).collect::<Result<Vec<_>, _>>()?;
         match files.iter().all(|file| T::of_file(file).is_some()) {
             true => Ok(Self(files)),
             false => Err(CommandError::Other(format!("{} holds nothing of type {}", path.display(), T::TYPE_NAME))),

@@ -14,8 +14,8 @@ use crate::demo::report::{Report, STAGES};
 use crate::demo::topics::TOPICS;
 use crate::edges::EdgePicture;
 use crate::interrupt::Interrupt;
-use crate::media::Mark;
 use crate::output;
+use rgaps_media::Mark;
 
 /// Interval between reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);

@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use comfy_table::Table as Printed;
+use jiff::Timestamp;
+use minijinja::{AutoEscape, Environment, context};
 use rgaps::device::cuda::{Device, uuid_text};
 use serde::Serialize;
 
@@ -227,50 +229,28 @@ impl Report {
     }
 
     fn page(&self) -> std::io::Result<String> {
-        let row = |cells: &[String], tag: &str| {
-            let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
-            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        let tables = self.all_tables().into_iter().map(|(title, (columns, lines))| context! { title, columns, lines });
+        let figures = self.part.figures.iter().map(|figure| {
+            let title = format!("Figure {}: {}", figure.number, figure.title);
+            plot::bars(figure).map(|drawn| context! { title, drawn })
+        });
+        let figures = figures.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?;
+        let page = context! {
+            title => format!("RGAPS on {}", self.circumstances.device),
+            notes => self.lines().collect::<Vec<_>>(),
+            tables => tables.collect::<Vec<_>>(),
+            figures,
         };
-        let mut body = String::new();
-        for (name, value) in self.lines() {
-            let _ = writeln!(body, "<p><b>{name}</b> {}</p>", escaped(value));
-        }
-        for (title, (columns, lines)) in self.all_tables() {
-            let lines: String = lines.iter().map(|cells| row(cells, "td")).collect();
-            let _ = writeln!(body, "<h2>{}</h2>\n<table>\n{}{lines}</table>", escaped(&title), row(&columns, "th"));
-        }
-        for figure in &self.part.figures {
-            let title = escaped(&format!("Figure {}: {}", figure.number, figure.title));
-            let drawn = plot::bars(figure).map_err(std::io::Error::other)?;
-            let _ = writeln!(body, "<h2>{title}</h2>\n{drawn}");
-        }
-        let title = escaped(&format!("RGAPS on {}", self.circumstances.device));
-        Ok(format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-             </head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
-        ))
+        let mut pages = Environment::new();
+        pages.set_auto_escape_callback(|_| AutoEscape::Html);
+        pages.render_str(include_str!("report.html"), page).map_err(std::io::Error::other)
     }
-}
-
-const STYLE: &str = "body{font:15px sans-serif;max-width:70em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}\
-                     th,td{border-bottom:1px solid #ccc;padding:.25em .7em;text-align:left}p{margin:.2em 0}svg{max-width:100%}";
-
-/// Escapes text for HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The UTC date of a time in seconds since 1970.
 fn date(seconds: u64) -> String {
-    // Years are counted from March on, so that the leap day comes last (Howard Hinnant, "chrono-compatible low-level date algorithms"): 400 years
-    // have 146,097 days.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
-    format!("{:04}-{month:02}-{day:02}", era * 400 + year_of_era + u64::from(month <= 2))
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| seconds.to_string(), |time| time.strftime("%Y-%m-%d").to_string())
 }
 
 #[cfg(test)]
@@ -314,20 +294,6 @@ mod tests {
         };
         let failures = vec!["bench e2e: no answer".to_owned()];
         Report { circumstances, failures, part: Part { rows, tables, figures } }
-    }
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (seconds, day) in [
-            (0, "1970-01-01"),
-            (951_782_399, "2000-02-28"),
-            (951_782_400, "2000-02-29"),
-            (951_868_800, "2000-03-01"),
-            (1_767_225_599, "2025-12-31"),
-            (1_767_225_600, "2026-01-01"),
-        ] {
-            assert_eq!(date(seconds), day);
-        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! Files are not trusted: every length is checked against the bytes present before memory is allocated for it, and an error names the file, the
 //! line and the remedy. Saved files read back exactly.
 
+#![forbid(unsafe_code)]
+
 mod error;
 mod header;
 pub mod input;
