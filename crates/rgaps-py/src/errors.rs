@@ -120,8 +120,8 @@ fn of_node_in(error: &NodeError, text: &str, context: &[(&str, Value<'_>)]) -> P
         NodeError::Forked => "ForkedError",
         NodeError::Device(source) => return of_device_in(source, text, context),
         NodeError::Name(_) => "TopicNameError",
-        NodeError::Session(SessionError::TimedOut(ms)) => {
-            carried.push(("waited_ms", Value::Number(*ms as u64)));
+        NodeError::Session(SessionError::TimedOut { waited_ms, .. }) => {
+            carried.push(("waited_ms", Value::Number(*waited_ms)));
             "NodeTimeoutError"
         }
         NodeError::Session(SessionError::Refused(Refusal::Type { topic, existing, wanted })) => {

@@ -24,8 +24,9 @@ mod tests {
 
     #[test]
     fn a_nested_error_shows_its_text_in_display_and_debug() {
-        let text = "rgapsd did not answer within 7 ms; is it stopped? its log is in the runtime directory";
-        let error = NodeError::from(SessionError::TimedOut(7));
+        let text = "rgapsd (process 9) did not answer within 7 ms; is it stopped? its log is /run/rgaps/rgapsd.log";
+        let error =
+            NodeError::from(SessionError::TimedOut { waited_ms: 7, pid: 9, log: "/run/rgaps/rgapsd.log".into() });
         assert_eq!((format!("{error}"), format!("{error:?}")), (text.to_owned(), text.to_owned()));
         let error = TakeError::Pool { topic: "/topic".to_owned(), slot: 3, source: error };
         assert_eq!(format!("{error:?}"), format!("/topic: the pool of publisher slot 3 could not be mapped: {text}"));

@@ -56,8 +56,15 @@ pub enum SessionError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The manager did not answer.
-    #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
-    TimedOut(u128),
+    #[error("rgapsd (process {pid}) did not answer within {waited_ms} ms; is it stopped? its log is {}", log.display())]
+    TimedOut {
+        /// How long the request waited.
+        waited_ms: u64,
+        /// The manager's process id; 0 if it is in another PID namespace.
+        pid: u32,
+        /// The log file.
+        log: PathBuf,
+    },
     /// The manager ended before it answered, and so did its successors.
     #[error(
         "rgapsd has ended before it answered, {deaths} times in a row, each time another one: see its log, {log}, the kernel's log (out of \
@@ -78,6 +85,12 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// The manager of this connection did not answer.
+    pub(crate) fn timed_out(connection: &Connection, dir: &RuntimeDir, waited: Duration) -> Self {
+        let pid = connection.peer().map_or(0, |peer| peer.pid);
+        Self::TimedOut { waited_ms: waited.as_millis() as u64, pid, log: dir.log() }
+    }
+
     /// Whether file descriptors or memory ran out, here or in the manager: a later attempt may succeed.
     pub(crate) fn is_lack(&self) -> bool {
         let of_connection = |error: &LocalError| match error {
@@ -171,12 +184,12 @@ impl Hello<'_> {
         let pidfd = PidFd::own()?;
         let (program, locks) = (self.program.to_owned(), self.locks.ids());
         let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, locks };
-        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], self.is_over, |_| ())?;
+        let (reply, files) = ask((&connection, self.dir), hello, &[pidfd.as_fd()], self.is_over, |_| ())?;
         let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
         if let Some(file) = files.into_iter().next() {
             // The lock is kept even if no answer comes, since the manager may have noted it.
             self.locks.add(welcome.lock, ProcessLock::take(file)?);
-            ask(&connection, Body::Locked, &[], self.is_over, |_| ())?;
+            ask((&connection, self.dir), Body::Locked, &[], self.is_over, |_| ())?;
         }
         if !self.locks.keep_only(welcome.lock) {
             return Err(SessionError::Confused);
@@ -188,7 +201,7 @@ impl Hello<'_> {
 /// Sends a request and waits for its answer, on a connection that no other thread reads, unless `is_over`. Notices that arrive meanwhile go to
 /// `notice`.
 pub(crate) fn ask(
-    connection: &Connection,
+    (connection, dir): (&Connection, &RuntimeDir),
     body: Body,
     fds: &[BorrowedFd<'_>],
     is_over: &AtomicBool,
@@ -207,7 +220,7 @@ pub(crate) fn ask(
             Some((ToClient::Reply { .. }, _)) => {}
             Some((ToClient::Notice(came), _)) => notice(came),
             None if left.is_zero() || is_over.load(Ordering::Acquire) => {
-                return Err(SessionError::TimedOut(began.elapsed().as_millis()));
+                return Err(SessionError::timed_out(connection, dir, began.elapsed()));
             }
             None => {}
         }

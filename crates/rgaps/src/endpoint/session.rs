@@ -220,10 +220,10 @@ impl Session {
                 Ok(None) => {}
                 Err(error @ NodeError::Session(SessionError::Died { .. })) => return Err(error),
                 Err(error) if !self.is_past(epoch) || attempts.next().is_none() => return Err(error),
-                Err(error @ NodeError::Session(SessionError::TimedOut(_))) if timed_out == TIMED_OUT_MAX => {
+                Err(error @ NodeError::Session(SessionError::TimedOut { .. })) if timed_out == TIMED_OUT_MAX => {
                     return Err(error);
                 }
-                Err(NodeError::Session(SessionError::TimedOut(_))) => timed_out += 1,
+                Err(NodeError::Session(SessionError::TimedOut { .. })) => timed_out += 1,
                 Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; trying again"),
             }
         }
@@ -566,7 +566,7 @@ mod tests {
     fn a_slot_granted_after_the_request_timed_out_is_given_back() {
         let (session, manager) = session("late");
         let answer = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
-        assert!(matches!(answer, Err(SessionError::TimedOut(0))));
+        assert!(matches!(answer, Err(SessionError::TimedOut { waited_ms: 0, .. })));
         let id = manager.receive::<Request>(TICK).unwrap().unwrap().message.id;
         let (topic, slot) = (TopicId([1; 16]), SubscriberSlot { index: 3, generation: 1 });
         let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, slot, place: 0 }));

@@ -96,7 +96,7 @@ impl Session {
                         return answer(outcome, epoch);
                     }
                     self.is_silent.store(true, Ordering::Release);
-                    return Err(SessionError::TimedOut(timeout.as_millis()));
+                    return Err(SessionError::timed_out(&connection, &self.dir, timeout));
                 }
                 Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
                     if self.is_runner() {
@@ -114,6 +114,11 @@ impl Session {
         }
     }
 
+    /// The present manager did not answer.
+    fn timed_out(&self, waited: Duration) -> SessionError {
+        SessionError::timed_out(&lock(&self.connection), &self.dir, waited)
+    }
+
     fn await_successor(
         &self,
         epoch: u64,
@@ -122,7 +127,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         while self.epoch.load(Ordering::Acquire) == epoch {
             if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
-                return Err(SessionError::TimedOut(timeout.as_millis()));
+                return Err(self.timed_out(timeout));
             }
             timeout_left.wait(std::thread::sleep);
         }
@@ -142,7 +147,7 @@ impl Session {
         let mut timeout_left = StopAwareTimeout::new(ANSWER_TIMEOUT);
         while request.is_open() {
             if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
-                return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis()));
+                return Err(self.timed_out(ANSWER_TIMEOUT));
             }
             if self.is_runner() {
                 let connection = lock(&self.connection).clone();

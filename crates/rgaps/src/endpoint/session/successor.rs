@@ -77,7 +77,9 @@ impl Session {
     fn hand_back(&self, welcomed: Welcomed) -> Result<Connection, SessionError> {
         let Welcomed { connection, .. } = welcomed;
         let notice = |notice| self.notice(notice);
-        let mut ask = |body, fds: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, fds, &self.stopping, notice)?.0);
+        let mut ask = |body, fds: &[BorrowedFd<'_>]| {
+            Ok(hello::ask((&connection, &self.dir), body, fds, &self.stopping, notice)?.0)
+        };
         hand_back::hand_back(self.to_hand_back(), &mut ask)?;
         Ok(connection)
     }
