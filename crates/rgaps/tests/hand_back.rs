@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
-use rgaps_control::local::{Listener, Request};
+use rgaps_control::local::{Listener, PROTOCOL_VERSION, Refusal, Request, ToClient};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs, until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
@@ -442,4 +442,35 @@ fn a_node_is_built_though_a_manager_dies_while_it_says_hello() {
     let built = Node::builder().runtime_dir(dir.path()).no_autostart().build();
     let _manager = next.join().unwrap();
     assert_eq!(built.unwrap().topics().unwrap(), []);
+}
+
+#[test]
+fn a_program_says_that_the_next_manager_is_of_another_version() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("version").unwrap();
+    let mut command = Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+    let mut manager = rgaps_testing::manager::start(&dir, command).unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let _subscriber = node.subscriber::<Bytes>("a").unwrap();
+    manager.kill().unwrap();
+    let (listener, is_over) = (Listener::bind(&dir.path().join("rgapsd.sock")).unwrap(), AtomicBool::new(false));
+    let answer = || {
+        while !is_over.load(Ordering::Acquire) {
+            let Some(connection) = listener.accept().unwrap() else {
+                rgaps_testing::pause();
+                continue;
+            };
+            if let Ok(Some(packet)) = connection.receive::<Request>(Duration::from_secs(20)) {
+                let reply = Err(Refusal::Protocol { manager: PROTOCOL_VERSION + 1, client: PROTOCOL_VERSION });
+                let _ = connection.send(&ToClient::Reply { id: packet.message.id, reply }, &[]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(answer);
+        let refused = node.topics().unwrap_err().to_string();
+        is_over.store(true, Ordering::Release);
+        assert!(refused.contains("run one version of RGAPS on a host"), "{refused}");
+    });
 }

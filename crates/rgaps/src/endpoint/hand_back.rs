@@ -83,8 +83,11 @@ fn fill(left: &mut VecDeque<Member>, slots_max: usize) -> Result<Batch, SessionE
 }
 
 /// The description and file descriptors that the manager needs to take a slot back. A slot whose owner is gone is kept even if they cannot be
-/// exported: a stream may still write there.
+/// exported: a stream may still write there. So is a slot that an earlier manager did not take back: a sample or a stream may still use it.
 fn exported(member: &Member) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
+    if member.attachment.is_cut_off() {
+        return Ok((Handed::Kept { slot: member.attachment.slot }, Vec::new()));
+    }
     match described(&member.parts) {
         Err(error) if member.is_gone() && !is_lack(&error) => {
             let slot = member.attachment.slot;
@@ -116,6 +119,9 @@ fn described(parts: &Parts) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
 fn cut_off(member: &Member, why: &str) {
     let attachment = &member.attachment;
     let (topic, slot) = (&attachment.key, attachment.slot);
+    if attachment.is_cut_off() {
+        return tracing::debug!(%topic, %slot, why, "rgapsd did not take a slot back that was lost before");
+    }
     tracing::warn!(%topic, %slot, why, "rgapsd did not take a slot back: create its publisher or subscriber again");
     attachment.cut_off();
     member.endpoint.upgrade().into_iter().for_each(|endpoint| endpoint.wake_all());

@@ -214,7 +214,10 @@ impl SubscriberInner {
             NodeError::Device(error) => !matches!(
                 error,
                 DeviceError::Create { .. }
+                    | DeviceError::Driver(_)
                     | DeviceError::OutOfMemory { .. }
+                    | DeviceError::Pages { .. }
+                    | DeviceError::Seal { .. }
                     | DeviceError::Map { source: MapError::Os { .. }, .. }
             ),
             _ => true,

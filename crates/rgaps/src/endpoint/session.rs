@@ -72,6 +72,8 @@ pub(crate) struct Session {
     /// Whether the manager has announced subscribers that this node's publishers must request.
     has_newcomers: AtomicBool,
     locks: Mutex<Locks>,
+    /// Why the next manager refuses this program, if it is of another version.
+    other_version: Mutex<Option<Refusal>>,
     /// Whether a request timed out and nothing was received since: a detach then does not wait for its answer.
     is_silent: AtomicBool,
     pending: Mutex<HashMap<u64, Awaiting>>,
@@ -130,6 +132,7 @@ impl Session {
             is_away: AtomicBool::new(false),
             has_newcomers: AtomicBool::new(false),
             locks: Mutex::default(),
+            other_version: Mutex::default(),
             is_silent: AtomicBool::new(false),
             pending: Mutex::default(),
             async_requests: Mutex::default(),
@@ -295,7 +298,7 @@ impl Session {
     /// The node is gone. Ends its thread, and returns true. If streams are stuck that may still write to its slots, returns false: the thread goes on
     /// until the process ends, and hands these slots to each next manager, but starts none.
     pub(crate) fn stop(&self) -> bool {
-        let keeps_slots = lock(&self.members).all.iter().any(|member| !member.attachment.is_cut_off());
+        let keeps_slots = !lock(&self.members).all.is_empty();
         let over = if keeps_slots { &self.keeps_slots_only } else { &self.stopping };
         over.store(true, Ordering::Release);
         let _ = self.kick.signal();

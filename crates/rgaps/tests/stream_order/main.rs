@@ -30,6 +30,7 @@ mod another_gpu;
 mod bench;
 mod early_forks;
 mod graphs;
+mod refused;
 mod slabs;
 mod take_over;
 

@@ -114,8 +114,11 @@ impl Session {
         }
     }
 
-    /// The present manager did not answer.
+    /// The present manager did not answer, or its successor is of another version.
     fn timed_out(&self, waited: Duration) -> SessionError {
+        if let Some(refusal) = lock(&self.other_version).clone() {
+            return refusal.into();
+        }
         SessionError::timed_out(&lock(&self.connection), &self.dir, waited)
     }
 
@@ -126,7 +129,8 @@ impl Session {
         timeout: Duration,
     ) -> Result<(), SessionError> {
         while self.epoch.load(Ordering::Acquire) == epoch {
-            if timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
+            let is_refused = lock(&self.other_version).is_some();
+            if is_refused || timeout_left.is_over() || self.stopping.load(Ordering::Acquire) {
                 return Err(self.timed_out(timeout));
             }
             timeout_left.wait(std::thread::sleep);

@@ -3,9 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rgaps_control::local::Connection;
+use rgaps_control::local::{Connection, Refusal};
 use rgaps_control::spawn::{Autostart, Pauses};
 
 use super::{Session, TICK, lock};
@@ -13,6 +13,9 @@ use crate::endpoint::completions::READY_TICK;
 use crate::endpoint::hand_back;
 use crate::endpoint::hello::{self, Hello, RECONNECT_INTERVAL, SessionError, Welcomed};
 use crate::endpoint::members::Member;
+
+/// Pause after a manager of another version has refused this program.
+const OTHER_VERSION_PAUSE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Looks for a successor in a separate thread, so that tasks are woken while a starting manager takes its time to answer.
@@ -52,6 +55,7 @@ impl Session {
                 Ok(connection) => {
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
+                    *lock(&self.other_version) = None;
                     self.is_silent.store(false, Ordering::Release);
                     self.is_away.store(false, Ordering::Release);
                     tracing::info!("rgapsd has a successor, which took back this node's publishers and subscribers");
@@ -66,6 +70,13 @@ impl Session {
                     }
                     if let SessionError::Spawn(error) = &error {
                         pauses.note(error, Instant::now());
+                    }
+                    if let SessionError::Refused(refusal @ (Refusal::Protocol { .. } | Refusal::Layout { .. })) = error
+                    {
+                        if lock(&self.other_version).replace(refusal.clone()).is_none() {
+                            tracing::warn!(%refusal, "the next rgapsd does not serve this program");
+                        }
+                        std::thread::sleep(OTHER_VERSION_PAUSE);
                     }
                 }
             }
@@ -88,8 +99,7 @@ impl Session {
     pub(super) fn to_hand_back(&self) -> Vec<Member> {
         let mut members = lock(&self.members);
         members.handed_back = self.epoch() + 1;
-        let has_slot = |member: &&Member| !member.attachment.is_cut_off();
-        let mut to_hand_back: Vec<Member> = members.all.iter().filter(has_slot).cloned().collect();
+        let mut to_hand_back = members.all.clone();
         drop(members);
         to_hand_back.sort_by_key(|member| member.attachment.topic);
         to_hand_back
