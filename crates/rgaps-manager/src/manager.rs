@@ -19,7 +19,7 @@ use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, SubscriberSlot, TopicId, TopicKey};
 use rgaps_os::{EventFd, closing};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::adoption::{Adoption, NotedSlot};
 use crate::budgets::Budgets;
@@ -270,7 +270,10 @@ impl Manager {
             Some(due) => tick.min(due),
             None => tick,
         };
-        let _ = poll(&mut polled, Some(&rgaps_os::poll::timespec(tick)));
+        if let Err(error) = rgaps_os::poll::any(&mut polled, tick) {
+            tracing::debug!(%error, "this manager cannot wait for file descriptors");
+            std::thread::sleep(tick.min(TICK));
+        }
         let ready = polled.iter().map(|fd| !fd.revents().is_empty());
         sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect()
     }

@@ -36,6 +36,19 @@ pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<V
     }
 }
 
+/// Waits until one of these is ready, at most `timeout`; `revents` then tells which. A signal ends the wait early. In a process that may have no
+/// file descriptors none is ready after a pause.
+pub fn any(polled: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
+    match poll(polled, Some(&timespec(timeout))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(Errno::INVAL) => {
+            polled.iter_mut().for_each(PollFd::clear_revents);
+            in_slices(polled, crate::fds::limit(), timeout).map(drop)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn in_slices(polled: &mut [PollFd<'_>], slice: u64, timeout: Duration) -> io::Result<Vec<bool>> {
     let began = Instant::now();
     loop {

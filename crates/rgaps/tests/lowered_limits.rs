@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Sample, Subscriber, TakeError};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs, until};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -132,4 +132,19 @@ fn tasks_are_woken_though_their_program_has_lowered_its_limit_of_fds() {
             }
         }
     }
+}
+
+#[test]
+fn a_manager_that_may_have_fewer_fds_than_it_has_open_answers_and_notices_deaths() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("manager-limit").unwrap();
+    let manager = rgapsd(&dir);
+    let (staying, leaving) = (node(&dir), node(&dir));
+    let _subscriber = staying.subscriber::<Bytes>("a").unwrap();
+    let subscriber = leaving.subscriber::<Bytes>("a").unwrap();
+    prlimit(Pid::from_raw(manager.id() as i32), Resource::Nofile, limit(4)).unwrap();
+    // The manager's present sleep began with the former limit.
+    (0..3).for_each(|_| assert_eq!(staying.topics().unwrap()[0].subscribers, 2));
+    drop((subscriber, leaving));
+    until("the subscriber has left", || staying.topics().unwrap()[0].subscribers == 1);
 }

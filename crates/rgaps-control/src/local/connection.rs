@@ -164,7 +164,8 @@ impl Connection {
     /// Whether a message could be sent now without waiting, unless another thread sends one first.
     pub fn is_writable(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::OUT)
+        // A process that may have no file descriptors may still send.
+        poll(&mut fds, Some(&Timespec::default())).is_err() || fds[0].revents().contains(PollFlags::OUT)
     }
 
     fn transmit(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>], wait: SendFlags) -> Result<(), LocalError> {
@@ -242,8 +243,9 @@ impl Connection {
     /// Whether no process has the other end any more: neither the one that made it nor one forked from it.
     pub fn has_hung_up(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
-        let asked = poll(&mut polled, Some(&rgaps_os::poll::timespec(Duration::ZERO)));
-        asked.is_err() || polled[0].revents().contains(PollFlags::HUP)
+        // If the kernel does not say, a fork may have the other end.
+        let asked = poll(&mut polled, Some(&Timespec::default()));
+        asked.is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 
     /// Whether the other side has read everything that was sent to it.
