@@ -78,7 +78,7 @@ impl DevicePart {
     }
 
     /// Part of a pool, which it keeps alive. For tests; they keep it until the stream has copied it.
-    #[cfg(any(test, feature = "contract", feature = "deferred"))]
+    #[cfg(any(test, feature = "contract"))]
     pub(crate) fn of_pool(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
         let outside = OutOfRange { offset, bytes, mapped: pool.bytes() };
         offset.checked_add(bytes).filter(|end| *end <= pool.bytes()).ok_or(outside)?;
