@@ -358,7 +358,7 @@ impl Arrival {
         let Some(place) = bytes.get_mut(..length) else { return Err(format!("an envelope of {length} B")) };
         self.arrivals.copy_out(arrival, 0, place).map_err(|error| error.to_string())?;
         let opened = envelope::open(place).map_err(|error| error.to_string())?;
-        if matches!(verdict, Verdict::Seen(_)) && opened.history_depth == 0 {
+        if matches!(verdict, Verdict::Seen(..)) && opened.history_depth == 0 {
             self.duplicates += 1;
             return Ok(());
         }
@@ -434,7 +434,7 @@ impl Arrival {
                 self.report_step(origin, from);
                 self.state.port.publish(loan, &spec)
             }
-            Verdict::Seen(position) => self.state.port.publish_again(loan, &spec, position),
+            Verdict::Seen(position, ended_ports) => self.state.port.publish_again(loan, &spec, position, ended_ports),
             Verdict::Duplicate => {
                 self.state.port.give_back(loan);
                 self.duplicates += 1;

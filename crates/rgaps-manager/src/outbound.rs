@@ -12,6 +12,9 @@ use rgaps_shm::last_received::LastReceived;
 
 use crate::links::LinkPermit;
 
+/// Publishers that have left of which a sender must still tell, at most: those that left longest ago are forgotten first.
+pub(crate) const LEFT_MAX: usize = 4096;
+
 /// What the manager and a sender share.
 #[derive(Debug)]
 pub(crate) struct SenderControl {
@@ -20,6 +23,8 @@ pub(crate) struct SenderControl {
     unwanted: AtomicBool,
     /// The host is back.
     hurry: AtomicBool,
+    /// Whether there is a link.
+    connected: AtomicBool,
     event: Arc<EventFd>,
     status: Mutex<String>,
     messages: AtomicU64,
@@ -45,6 +50,7 @@ impl SenderControl {
             stop: AtomicBool::new(false),
             unwanted: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
             messages: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
             depth: AtomicU32::new(depth),
@@ -85,9 +91,22 @@ impl SenderControl {
         self.kept_depth.load(Ordering::Acquire)
     }
 
-    /// Notes that a publisher has left, and its last message.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_connected(&self, is_connected: bool) {
+        self.connected.store(is_connected, Ordering::Release);
+    }
+
+    /// Notes that a publisher has left, and its last message. While there is no link, it remembers `LEFT_MAX`.
     pub(crate) fn note_left(&self, publisher: u64, last: LastReceived) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push((publisher, last));
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() >= LEFT_MAX {
+            left.remove(0);
+        }
+        left.push((publisher, last));
+        drop(left);
         self.has_left.store(true, Ordering::Release);
         self.owes.store(true, Ordering::Release);
     }

@@ -141,7 +141,10 @@ impl Outbox {
             let first = before.entry(outgoing.head.origin.publisher).or_insert(u64::MAX);
             *first = outgoing.previous.min(*first);
         }
-        before.extend(has);
+        for (publisher, sequence) in has {
+            let known = before.entry(*publisher).or_insert(0);
+            *known = (*known).max(*sequence);
+        }
         for outgoing in &mut self.queue {
             let Origin { publisher, sequence } = outgoing.head.origin;
             let before = before.entry(publisher).or_insert(0);

@@ -48,6 +48,8 @@ mod history;
 #[cfg(test)]
 mod lies;
 #[cfg(test)]
+mod recall;
+#[cfg(test)]
 mod unsent;
 #[cfg(test)]
 mod walk;
@@ -132,6 +134,14 @@ impl Subscribing {
 }
 
 type Alter = Box<dyn Fn(&mut RingOffer) + Send>;
+
+/// The receiving manager dies, and its successor drains its port.
+fn receiver_dies(pair: &Pair) {
+    let mut to = pair.to();
+    let ports: Vec<_> = to.topic.slot_table.active_publishers().collect();
+    ports.into_iter().for_each(|port| to.topic.drain(port));
+    to.restart();
+}
 
 /// The subscribing host as the senders see it.
 struct Peer {

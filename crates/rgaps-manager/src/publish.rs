@@ -47,8 +47,7 @@ impl PublishManager {
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do. It stops them after a grace period, since a host
-    /// whose
-    /// manager died or whose cable was cut comes back under the same identity.
+    /// whose manager died or whose cable was cut comes back under the same identity.
     pub(crate) fn reconcile(&self, topic: &mut Topic, directory: &Directory) {
         let endpoint = topic.publisher_endpoint();
         let wanted = endpoint.as_ref().map(|endpoint| directory.wanted(endpoint)).unwrap_or_default();
@@ -64,7 +63,8 @@ impl PublishManager {
             outbound.control.note_unwanted();
             match &endpoint {
                 None if !unsent && !outbound.control.owes() => outbound.stop(),
-                None if directory.knows(*host) => outbound.keep(),
+                // It is sending. Without a link it tries for the time that a host may be away.
+                None if outbound.control.is_connected() => outbound.keep(),
                 _ => outbound.linger(grace),
             }
         }

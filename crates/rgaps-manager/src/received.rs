@@ -1,6 +1,6 @@
 //! Which messages of one host and topic have arrived, by publisher: which need not be resent, and which were lost in between.
 //!
-//! It outlives connections and ports, and, since the segment holds part of it, the manager. No I/O.
+//! It outlives connections and ports, and, since the segment has a record of each publisher (`rgaps_shm::arrived`), the manager. No I/O.
 //!
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
 //!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 
 use rgaps_link::Origin;
+use rgaps_shm::arrived::{Arrived, Place, Told};
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use rgaps_shm::last_received::LastReceived;
 use rgaps_shm::queue::Position;
@@ -23,6 +24,8 @@ struct Known {
     last: LastReceived,
     /// The last sequence in the present port, whose history late joiners get.
     here: u64,
+    /// Its record in the segment.
+    place: Option<Place>,
 }
 
 /// What an arriving message is for the subscribers of this host.
@@ -32,32 +35,47 @@ pub(crate) enum Verdict {
     New { lost: u64, since: Position },
     /// So far from the last one that its publisher cannot have sent the messages in between: counting restarts, and none counts as lost.
     Step { from: u64 },
-    /// All subscribers that had joined by that position have it. It is published only as history for later ones.
-    Seen(Position),
+    /// All subscribers that had joined by that position, and before so many ports had ended, have it. It is published only as history for later ones.
+    Seen(Position, u32),
     /// All subscribers have it.
     Duplicate,
 }
 
 /// The messages that have arrived, by publisher.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Received {
+    source_host: [u8; 16],
+    records: Arrived,
     known: HashMap<u64, Known>,
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
     has_begun: bool,
+    /// How many ports had ended when the last one of this host had. Whoever joined before had that port's history.
+    ended_ports: u32,
 }
 
 impl Received {
-    /// The state for a host without a port: the state before, merged with what the segment says.
-    pub(crate) fn recall(before: Option<Self>, told: HashMap<u64, LastReceived>) -> Self {
-        let mut received = before.unwrap_or_default();
-        received.known.values_mut().for_each(|known| known.here = 0);
-        for (publisher, last) in told {
-            if received.known.get(&publisher).is_none_or(|known| known.last.sequence < last.sequence) {
-                received.insert(publisher, Known { last, here: 0 });
+    /// For a host of which nothing is known. `records`: those of the topic.
+    pub(crate) fn new(source_host: [u8; 16], records: Arrived) -> Self {
+        let (known, start) = (HashMap::new(), Position(0));
+        Self { source_host, records, known, start, has_begun: false, ended_ports: 0 }
+    }
+
+    /// The last port has ended, as the `ended_ports`th of the topic.
+    pub(crate) fn end_port(&mut self, ended_ports: u32) {
+        self.ended_ports = ended_ports;
+        self.known.values_mut().for_each(|known| known.here = 0);
+    }
+
+    /// Merges what the segment says.
+    pub(crate) fn recall(&mut self, told: impl IntoIterator<Item = (u64, Told)>) {
+        for (publisher, (last, place)) in told {
+            let known = self.known.get(&publisher).copied();
+            if known.is_none_or(|known| known.last.sequence < last.sequence) {
+                let place = place.or(known.and_then(|known| known.place));
+                self.insert(publisher, Known { last, here: 0, place });
             }
         }
-        received
     }
 
     /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`told`) what is
@@ -67,17 +85,17 @@ impl Received {
         published: &HashMap<u64, u64>,
         told: impl FnOnce() -> HashMap<u64, LastReceived>,
     ) -> usize {
-        let before = self.known.len();
-        self.known.retain(|publisher, known| published.get(publisher).is_none_or(|last| known.last.sequence <= *last));
-        let forgotten = before - self.known.len();
-        if forgotten > 0 {
-            for (publisher, last) in told() {
-                if !self.known.contains_key(&publisher) {
-                    self.insert(publisher, Known { last, here: 0 });
-                }
-            }
+        let is_false = |publisher: &u64, known: &mut Known| {
+            published.get(publisher).is_some_and(|last| known.last.sequence > *last)
+        };
+        let forgotten: Vec<Known> = self.known.extract_if(is_false).map(|(_, known)| known).collect();
+        forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_place(place));
+        if !forgotten.is_empty() {
+            let unknown = told().into_iter().filter(|(publisher, _)| !self.known.contains_key(publisher));
+            let unknown: Vec<(u64, Told)> = unknown.map(|(publisher, last)| (publisher, (last, None))).collect();
+            self.recall(unknown);
         }
-        forgotten
+        forgotten.len()
     }
 
     /// Begins a connection. `end`: where the queue here ends. False for a host of which nothing is known: it owes only what it publishes from now
@@ -96,7 +114,7 @@ impl Received {
         if !self.known.contains_key(&origin.publisher) {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(origin.sequence.saturating_sub(1)), position };
-            self.insert(origin.publisher, Known { last, here: 0 });
+            self.insert(origin.publisher, Known { last, here: 0, place: None });
         }
     }
 
@@ -108,6 +126,8 @@ impl Received {
             && previous.checked_sub(known.last.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX)
         {
             known.last.sequence = previous;
+            let known = *known;
+            self.write(&known);
         }
     }
 
@@ -115,6 +135,8 @@ impl Received {
     pub(crate) fn give_up(&mut self, origin: Origin) {
         if let Some(known) = self.known.get_mut(&origin.publisher) {
             known.last.sequence = known.last.sequence.max(origin.sequence);
+            let known = *known;
+            self.write(&known);
         }
     }
 
@@ -137,7 +159,7 @@ impl Received {
         if origin.sequence <= known.here {
             Verdict::Duplicate
         } else if origin.sequence <= sequence {
-            Verdict::Seen(position)
+            Verdict::Seen(position, self.ended_ports)
         } else if origin.sequence - sequence > SEQUENCE_STEP_MAX {
             Verdict::Step { from: sequence }
         } else {
@@ -147,11 +169,13 @@ impl Received {
 
     /// Notes that a message was published here.
     pub(crate) fn note(&mut self, origin: Origin, position: Position) {
-        let last = match self.known.get(&origin.publisher) {
+        let known = self.known.get(&origin.publisher);
+        let place = known.and_then(|known| known.place);
+        let last = match known {
             Some(known) if known.last.sequence >= origin.sequence => known.last,
             _ => LastReceived { sequence: origin.sequence, position },
         };
-        self.insert(origin.publisher, Known { last, here: origin.sequence });
+        self.insert(origin.publisher, Known { last, here: origin.sequence, place });
     }
 
     /// The position of the newest message.
@@ -159,18 +183,40 @@ impl Received {
         self.known.values().map(|known| known.last.position).max()
     }
 
-    fn insert(&mut self, publisher: u64, known: Known) {
+    /// Forgets all publishers of the host.
+    pub(crate) fn forget(self) {
+        self.known.values().filter_map(|known| known.place).for_each(|place| self.records.free_place(place));
+    }
+
+    fn insert(&mut self, publisher: u64, mut known: Known) {
         if self.known.len() >= PUBLISHERS_MAX && !self.known.contains_key(&publisher) {
             let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
-            silent.map(|silent| self.known.remove(&silent));
+            let silent = silent.and_then(|silent| self.known.remove(&silent)).and_then(|known| known.place);
+            silent.into_iter().for_each(|place| self.records.free_place(place));
         }
+        known.place = known.place.or_else(|| self.records.reserve(self.source_host, publisher));
+        self.write(&known);
         self.known.insert(publisher, known);
+    }
+
+    /// Notes in the segment what is known of a publisher.
+    fn write(&self, known: &Known) {
+        if let Some(place) = known.place {
+            self.records.note(place, known.last);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rgaps_shm::Segment;
+    use std::sync::Arc;
+
+    fn received() -> Received {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        Received::new([7; 16], Arrived::new(segment))
+    }
 
     fn origin(sequence: u64) -> Origin {
         Origin { publisher: 1, sequence }
@@ -178,7 +224,7 @@ mod tests {
 
     #[test]
     fn missing_messages_are_counted_once_and_repeated_ones_are_recognised() {
-        let mut received = Received::default();
+        let mut received = received();
         assert_eq!(received.judge(origin(7)), Verdict::New { lost: 0, since: Position(0) }, "it was there before us");
         received.note(origin(7), Position(3));
         assert_eq!(received.judge(origin(7)), Verdict::Duplicate);
@@ -190,20 +236,39 @@ mod tests {
 
     #[test]
     fn messages_of_a_former_port_count_as_seen_and_newer_state_of_the_segment_wins() {
-        let mut received = Received::default();
+        let mut received = received();
         received.note(origin(7), Position(3));
-        let told = HashMap::from([(1, LastReceived { sequence: 9, position: Position(8) })]);
-        let mut recalled = Received::recall(Some(received), told);
-        assert_eq!(recalled.judge(origin(7)), Verdict::Seen(Position(8)));
-        recalled.note(origin(7), Position(9));
-        assert_eq!(recalled.judge(origin(7)), Verdict::Duplicate);
-        assert_eq!(recalled.judge(origin(9)), Verdict::Seen(Position(8)));
-        assert_eq!(recalled.judge(origin(10)), Verdict::New { lost: 0, since: Position(8) });
+        let last = LastReceived { sequence: 9, position: Position(8) };
+        received.recall([(1, (last, None))]);
+        received.end_port(2);
+        assert_eq!(received.judge(origin(7)), Verdict::Seen(Position(8), 2));
+        received.note(origin(7), Position(9));
+        assert_eq!(received.judge(origin(7)), Verdict::Duplicate);
+        assert_eq!(received.judge(origin(9)), Verdict::Seen(Position(8), 2));
+        assert_eq!(received.judge(origin(10)), Verdict::New { lost: 0, since: Position(8) });
+        received.end_port(3);
+        assert_eq!(received.judge(origin(9)), Verdict::Seen(Position(8), 3));
+    }
+
+    #[test]
+    fn a_successor_knows_what_arrived_and_what_was_counted() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let mut first = Received::new([7; 16], Arrived::new(segment.clone()));
+        first.note(origin(7), Position(3));
+        first.give_up(origin(9));
+        first.note(Origin { publisher: 2, sequence: 4 }, Position(5));
+        let (records, mut told) = Arrived::take_over(segment);
+        let mut successor = Received::new([7; 16], records);
+        successor.recall(told.remove(&[7; 16]).unwrap());
+        let mut resume = successor.resume();
+        resume.sort_unstable();
+        assert_eq!(resume, [(1, 9), (2, 4)]);
+        assert_eq!(successor.judge(origin(12)), Verdict::New { lost: 2, since: Position(3) });
     }
 
     #[test]
     fn an_impossible_step_is_no_loss_and_is_forgotten_at_the_next_ring_request() {
-        let mut received = Received::default();
+        let mut received = received();
         received.note(origin(7), Position(3));
         let furthest = 7 + SEQUENCE_STEP_MAX;
         assert_eq!(received.judge(origin(furthest)), Verdict::New { lost: SEQUENCE_STEP_MAX - 1, since: Position(3) });
@@ -219,7 +284,7 @@ mod tests {
 
     #[test]
     fn missing_first_messages_of_a_new_publisher_are_counted_since_the_last_arrival() {
-        let mut received = Received::default();
+        let mut received = received();
         received.hand_shake(Position(2));
         received.meet(origin(21), 0);
         assert_eq!(received.judge(origin(21)), Verdict::New { lost: 20, since: Position(2) });
@@ -236,8 +301,8 @@ mod tests {
 
     #[test]
     fn what_a_dead_manager_had_acknowledged_counts_no_more() {
-        let mut successor =
-            Received::recall(None, HashMap::from([(1, LastReceived { sequence: 5, position: Position(3) })]));
+        let mut successor = received();
+        successor.recall([(1, (LastReceived { sequence: 5, position: Position(3) }, None))]);
         successor.note_acknowledged(origin(13), 10);
         assert_eq!(successor.judge(origin(13)), Verdict::New { lost: 2, since: Position(3) });
         successor.note_acknowledged(origin(13), 7);
@@ -248,17 +313,17 @@ mod tests {
 
     #[test]
     fn a_dropped_message_counts_once_and_is_not_resent() {
-        let mut received = Received::default();
+        let mut received = received();
         received.note(origin(7), Position(3));
         received.give_up(origin(8));
         assert_eq!(received.resume(), [(1, 8)]);
-        assert_eq!(received.judge(origin(8)), Verdict::Seen(Position(3)));
+        assert_eq!(received.judge(origin(8)), Verdict::Seen(Position(3), 0));
         assert_eq!(received.judge(origin(9)), Verdict::New { lost: 0, since: Position(3) });
     }
 
     #[test]
     fn the_publisher_that_was_silent_longest_is_forgotten_first() {
-        let mut received = Received::default();
+        let mut received = received();
         for publisher in 0..=PUBLISHERS_MAX as u64 {
             received.note(Origin { publisher, sequence: 1 }, Position(publisher));
         }

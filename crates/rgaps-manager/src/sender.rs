@@ -158,7 +158,9 @@ impl Sender {
                 Ok(mut link) => {
                     self.restore_keep_all();
                     retry = RETRY_MIN;
+                    self.setup.control.set_connected(true);
                     let ending = self.stream(link.as_mut());
+                    self.setup.control.set_connected(false);
                     let corrupt = link.counters().corrupt;
                     drop(link);
                     self.outbox.disconnected();
@@ -227,7 +229,11 @@ impl Sender {
         self.keep_permitted(&mut offer, seen)?;
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
-        let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
+        // The other host cannot have what was not published. Of publishers that have left nothing is known here.
+        let published: HashMap<u64, u64> = request.published.iter().copied().collect();
+        let at_most = |publisher: u64| published.get(&publisher).copied().unwrap_or(u64::MAX);
+        let has: HashMap<u64, u64> =
+            offer.resume.iter().map(|(publisher, last)| (*publisher, (*last).min(at_most(*publisher)))).collect();
         self.count.resume(&has);
         self.looked = None;
         if !offer.remembers {

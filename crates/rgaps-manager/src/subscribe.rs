@@ -252,7 +252,9 @@ impl SubscribeManager {
                     let Some(pages) = topic.slot_table.pages(slot) else { continue };
                     port.add_subscriber(pages, topic.event_of(slot).cloned());
                 }
-                let received = Received::recall(topic.departed.remove(&request.host), told);
+                let before = topic.departed.remove(&request.host);
+                let mut received = before.unwrap_or_else(|| Received::new(request.host.0, topic.arrived.clone()));
+                received.recall(told.into_iter().map(|(publisher, last)| (publisher, (last, None))));
                 let charge = self.budgets.arrived.charge((topic.id, request.host));
                 topic.pools.keep_charge(slot, charge.clone());
                 Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))
@@ -423,11 +425,12 @@ fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
 }
 
 /// Notes what has arrived through a port that ends, so that no message arrives twice after a network cut.
-fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
+fn depart(topic: &mut Topic, host: HostId, mut state: ArrivalState) {
     topic.drain(state.slot());
+    state.received.end_port(topic.slot_table.end_port());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
         let silent = topic.departed.iter().min_by_key(|(_, received)| received.last()).map(|(silent, _)| *silent);
-        silent.map(|silent| topic.departed.remove(&silent));
+        silent.and_then(|silent| topic.departed.remove(&silent)).into_iter().for_each(Received::forget);
     }
     topic.departed.insert(host, state.received);
 }

@@ -11,6 +11,7 @@ use rgaps_control::{
     Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
+use rgaps_shm::arrived::Arrived;
 use rgaps_shm::last_received::{last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
@@ -57,6 +58,8 @@ pub(crate) struct Topic {
     pub(crate) inbound: HashMap<HostId, Inbound>,
     /// Which messages have arrived, for hosts whose arrival has ended.
     pub(crate) departed: HashMap<HostId, Received>,
+    /// The segment's records of what has arrived.
+    pub(crate) arrived: Arrived,
     /// The endpoints announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
     /// The note for a successor, as it was written last; `None` if it could not be written or has been removed.
@@ -123,10 +126,26 @@ impl Topic {
     /// A topic with a segment: a new one, or one that a predecessor made.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
         let slot_table = SlotTable::new(segment.clone());
+        let (arrived, mut told) = Arrived::take_over(segment.clone());
         // Now, before publishers of this host reuse the entries that say it.
-        let arrived = last_received_by_host(&segment).into_iter();
-        let departed =
-            arrived.map(|(host, last)| (HostId(host), Received::recall(None, last))).take(DEPARTED_MAX).collect();
+        for (host, last) in last_received_by_host(&segment) {
+            let of_host = told.entry(host).or_default();
+            for (publisher, last) in last {
+                let known = of_host.entry(publisher).or_insert((last, None));
+                if known.0.sequence < last.sequence {
+                    known.0 = last;
+                }
+            }
+        }
+        // The dead manager's ports have ended with it.
+        let ended_ports = if told.is_empty() { 0 } else { slot_table.end_port() };
+        let recalled = told.into_iter().take(DEPARTED_MAX).map(|(host, told)| {
+            let mut received = Received::new(host, arrived.clone());
+            received.recall(told);
+            received.end_port(ended_ports);
+            (HostId(host), received)
+        });
+        let departed = recalled.collect();
         Self {
             key,
             id,
@@ -140,6 +159,7 @@ impl Topic {
             without_sender: BTreeMap::new(),
             inbound: HashMap::new(),
             departed,
+            arrived,
             announced: Vec::new(),
             noted: None,
             reported: BTreeSet::new(),

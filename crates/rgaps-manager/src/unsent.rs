@@ -6,13 +6,15 @@
 //!
 //! Invariants  U1 a message is named only if it was not sent, and once; but again after a link has ended before the other host acknowledged the note.
 //!             The other host does not count it twice (`received.rs`). U2 nothing that was published before `from` is named.
-//! Bounds      `sent`, `named` and `left` hold no more publishers than slots, and messages in the queue.
+//! Bounds      `left` holds `LEFT_MAX` publishers, `sent` and `named` no more than these and the slots.
 
 use std::collections::HashMap;
 
 use rgaps_link::Origin;
 use rgaps_shm::last_received::LastReceived;
 use rgaps_shm::queue::Position;
+
+use crate::outbound::LEFT_MAX;
 
 /// What was sent of each publisher of this host.
 #[derive(Debug, Default)]
@@ -72,6 +74,9 @@ impl SentCount {
         if last.position < self.from {
             self.sent.remove(&publisher);
         } else {
+            if self.left.len() >= LEFT_MAX {
+                self.left.remove(0);
+            }
             self.left.push((publisher, last));
         }
     }

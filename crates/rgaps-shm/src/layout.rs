@@ -5,6 +5,8 @@
 //!   the segment, which the manager and publishers can write:
 //!   Header │ SubscriberRecord[16] │ PublisherRecord[256] │ SubscriberRecord[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
 //!          └───── by the manager; each publisher writes its own record ──────┘  by publishers      by producers' streams     by its publisher
+//!   │ ArrivedRecord[4096]
+//!     by the manager
 //!
 //!   one file per client, with one place per subscriber; the manager creates it, the client writes it (pages.rs):
 //!   SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
@@ -25,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -36,6 +38,9 @@ pub const QUEUE_SLOTS: usize = MESSAGES_MAX as usize;
 pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 /// Largest typed metadata of a message, in bytes.
 pub const META_BYTES_MAX: usize = 1024;
+
+/// Publishers of other hosts of which the segment tells a manager's successor what has arrived. Of more, it tells what the message table still has.
+pub const ARRIVED_MAX: u32 = 4096;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -76,6 +81,10 @@ pub struct Header {
     pub publishers: Line<PublisherMask>,
     /// Subscriber slots whose occupants have eventfds.
     pub event_fds: Line<SubscriberMask>,
+    /// Records of arrivals that were ever used, counted from the first.
+    pub arrived: AtomicU32,
+    /// How many ports of remote hosts have ended.
+    pub ended_ports: AtomicU32,
 }
 
 /// A futex word, and the publishers that sleep on it.
@@ -138,6 +147,8 @@ pub struct SubscriberRecord {
     pub lost: AtomicU64,
     /// Place of its own words in its client's file (pages.rs).
     pub place: AtomicU32,
+    /// How many ports of remote hosts had ended when it joined: it had the history of the others.
+    pub ended_ports: AtomicU32,
 }
 
 /// Names the subscriber that a place belongs to. The manager writes it before another process uses the place.
@@ -240,6 +251,11 @@ pub struct MessageEntry {
     pub sequence: AtomicU64,
     /// Subscribers that joined below this position do not get the message: it was published to them before. 0: every subscriber gets it.
     pub since: AtomicU64,
+    /// Subscribers that joined before so many ports of remote hosts had ended do not get the message: a former port gave it to them. 0: every
+    /// subscriber gets it.
+    pub since_ports: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
     /// Epoch of that host (`MessageInfo::host_epoch`).
@@ -256,7 +272,22 @@ pub struct MessageEntry {
     pub meta: [AtomicU64; META_BYTES_MAX / 8],
 }
 
+/// What has arrived from a publisher of another host, for a manager's successor (arrived.rs).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ArrivedRecord {
+    /// The publisher's host, as two little-endian halves.
+    pub source_host: [AtomicU64; 2],
+    /// The publisher's identity.
+    pub publisher: AtomicU64,
+    /// The last of its messages that arrived or was counted as lost; 0 if the record is free.
+    pub sequence: AtomicU64,
+    /// Position of the last of its messages that arrived.
+    pub position: AtomicU64,
+}
+
 const _: () = {
+    assert!(size_of::<ArrivedRecord>() == 64);
     assert!(size_of::<Header>() as u64 <= FIRST_SUBSCRIBERS_OFFSET);
     assert!(PUBLISHERS_OFFSET.is_multiple_of(128));
     assert!(size_of::<PublisherRecord>() == 128);
@@ -284,9 +315,10 @@ pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
 /// Bytes of the ready words.
 pub(crate) const READY_BYTES: u64 = MESSAGES_MAX as u64 * 4;
 const MESSAGES_OFFSET: u64 = (READY_OFFSET + READY_BYTES).next_multiple_of(PAGE_BYTES);
-/// Length of the segment, nearly all of it holes.
-pub const SEGMENT_BYTES: u64 =
+const ARRIVED_OFFSET: u64 =
     (MESSAGES_OFFSET + MESSAGES_MAX as u64 * size_of::<MessageEntry>() as u64).next_multiple_of(PAGE_BYTES);
+/// Length of the segment, nearly all of it holes.
+pub const SEGMENT_BYTES: u64 = ARRIVED_OFFSET + ARRIVED_MAX as u64 * size_of::<ArrivedRecord>() as u64;
 /// Offset of the hold words in a subscriber's own place.
 pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
 /// Bytes of a subscriber's own place, nearly all of them holes.
@@ -306,6 +338,11 @@ pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
     };
     let offset = start + u64::from(place) * size_of::<SubscriberRecord>() as u64;
     (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
+}
+
+/// Offset of a record of arrivals; `None` past the last.
+pub(crate) fn arrived_offset(place: u32) -> Option<u64> {
+    (place < ARRIVED_MAX).then_some(ARRIVED_OFFSET + u64::from(place) * size_of::<ArrivedRecord>() as u64)
 }
 
 /// Offset and bytes of the whole pages within a run of message entries.

@@ -9,8 +9,8 @@
 //! * Subscribers: `reader` is their port. `held` is a message that is being read, `put_back` keeps messages that were taken and returned, `past`
 //!   finds the messages that history keeps, `seen_publishers` and `by_name` take messages by name, `peek` reads messages without holding them,
 //!   `ready_count` counts the messages that could be taken.
-//! * The manager: `slot_table` admits publishers and subscribers, and finishes the messages of dead publishers. `last_received` finds the last
-//!   message of each remote publisher.
+//! * The manager: `slot_table` admits publishers and subscribers, and finishes the messages of dead publishers. `arrived` notes what has arrived of
+//!   each remote publisher, and `last_received` finds the last message of each in the message table.
 //! * All: `slot` names a publisher or subscriber, `notify` sleeps and wakes, `info` describes a message, `observer` reads a topic without taking
 //!   part, `crash` has the crash points of the kill tests, `fuzz` overwrites shared words.
 //!
@@ -27,6 +27,8 @@ pub mod queue;
 mod shuttle_flows;
 mod sync;
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod arrived;
 #[cfg(not(any(loom, shuttle)))]
 mod by_name;
 #[cfg(not(any(loom, shuttle)))]

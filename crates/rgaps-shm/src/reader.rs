@@ -203,7 +203,7 @@ impl ReaderPort {
 
     /// Every message before this position was taken, or is lost for this reader.
     pub fn passed(&self) -> Position {
-        self.cursor.max(self.oldest_in_depth())
+        self.backlog.front().map_or_else(|| self.cursor.max(self.oldest_in_depth()), |(first, _)| *first)
     }
 
     /// Keep-last depth; 0 is keep-all.
@@ -232,8 +232,9 @@ impl ReaderPort {
     /// Whether a message is for subscribers that joined when this reader did. True also for a message that is gone.
     pub(crate) fn is_for_us(&self, position: Position, named: Named) -> bool {
         let entry = self.segment.message(named.message);
-        let since = entry.since.load(Ordering::Relaxed);
-        position < self.joined || since <= self.joined.0 || read_life(&self.segment, entry, position, named).is_none()
+        let (since, ports) = (entry.since.load(Ordering::Relaxed), entry.since_ports.load(Ordering::Relaxed));
+        let is_it = since <= self.joined.0 && ports <= self.record().ended_ports.load(Ordering::Relaxed);
+        position < self.joined || is_it || read_life(&self.segment, entry, position, named).is_none()
     }
 
     /// Whether `take` has set messages aside. The caller must then call it again by itself: no wake-up says that their bytes are there.

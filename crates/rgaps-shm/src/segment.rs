@@ -9,9 +9,9 @@ use rgaps_os::{Access, ForkGuard, MapError, Mapping, SealError, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
-    Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET, QUEUE_SLOTS,
-    READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, message_offset, pages_of_messages,
-    publisher_offset, subscriber_offset,
+    ArrivedRecord, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET,
+    QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, arrived_offset, message_offset,
+    pages_of_messages, publisher_offset, subscriber_offset,
 };
 use crate::message::{Life, MessageWords, ready_word};
 use crate::notify::ring_always;
@@ -170,6 +170,11 @@ impl Segment {
     /// A subscriber slot; `None` past the last.
     pub fn subscriber(&self, index: u16) -> Option<&SubscriberRecord> {
         Some(inside(view::subscriber(&self.mapping, subscriber_offset(index)?)))
+    }
+
+    /// A record of arrivals; `None` past the last.
+    pub fn arrived(&self, place: u32) -> Option<&ArrivedRecord> {
+        Some(inside(view::arrived(&self.mapping, arrived_offset(place)?)))
     }
 
     /// A message entry.

@@ -156,6 +156,15 @@ pub struct WriterPort {
     pub(crate) staying: Vec<Extent>,
 }
 
+/// From when on subscribers get a message: all by default.
+#[derive(Clone, Copy, Debug, Default)]
+struct Since {
+    /// Subscribers that joined at or after this position.
+    position: u64,
+    /// Of these, who joined after so many ports of remote hosts had ended.
+    ended_ports: u32,
+}
+
 impl WriterPort {
     /// Opens the port of an occupied publisher slot; `right` belongs to its pool.
     pub fn new(segment: Arc<Segment>, slot: PublisherSlot, right: AllocationRight) -> Result<Self, PortError> {
@@ -244,7 +253,7 @@ impl WriterPort {
 
     /// Publishes a filled block.
     pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, 0, State::Published).map(|(position, _)| position)
+        self.publish_to(loan, spec, Since::default(), State::Published).map(|(position, _)| position)
     }
 
     /// Publishes a block that a stream fills. The message has its position from now on, and can be read once the stream has written the ready
@@ -255,28 +264,30 @@ impl WriterPort {
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
     ) -> Result<(Position, PendingMessage), PublishError> {
-        let (position, message) = self.publish_to(loan, spec, 0, State::Filling)?;
+        let (position, message) = self.publish_to(loan, spec, Since::default(), State::Filling)?;
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
-    /// Publishes a message again for history, after it was published here at `seen` or earlier. Subscribers that had joined by then do not get it
-    /// twice.
+    /// Publishes a message again for history, after it was published here at `seen` or earlier, through a port that was the `ended_ports`th to end.
+    /// Subscribers that had joined by then do not get it twice.
     pub fn publish_again(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
         seen: Position,
+        ended_ports: u32,
     ) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, seen.0.saturating_add(1), State::Published).map(|(position, _)| position)
+        let since = Since { position: seen.0.saturating_add(1), ended_ports };
+        self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
     }
 
-    /// `since`: subscribers that joined before this position do not get the message. `state`: `Published`, or `Filling` if a stream writes the
+    /// `since`: subscribers that joined before that do not get the message. `state`: `Published`, or `Filling` if a stream writes the
     /// bytes.
     fn publish_to(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
-        since: u64,
+        since: Since,
         state: State,
     ) -> Result<(Position, MessageRef), PublishError> {
         let block = loan.block.bytes();
@@ -500,7 +511,7 @@ impl WriterPort {
         self.stalled = readers;
     }
 
-    fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: u64) {
+    fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: Since) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         // A description belongs to the position in its entry (`last_received`): clear the position first, and set it last.
@@ -514,7 +525,8 @@ impl WriterPort {
         entry.meta_bytes.store(spec.meta.len() as u32, Ordering::Relaxed);
         store(&entry.publisher, info.publisher);
         store(&entry.sequence, info.sequence);
-        store(&entry.since, since);
+        store(&entry.since, since.position);
+        entry.since_ports.store(since.ended_ports, Ordering::Relaxed);
         let [low, high] = halves(info.source_host);
         store(&entry.source_host[0], low);
         store(&entry.source_host[1], high);

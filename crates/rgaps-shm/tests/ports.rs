@@ -483,7 +483,7 @@ fn a_message_published_again_reaches_later_subscribers_and_history() {
     let mut again = host.publisher(1 << 16, 5);
     let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();
     let info = MessageInfo { publisher: 77, sequence: 1, bytes: 10, ..Default::default() };
-    again.port.publish_again(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen).unwrap();
+    again.port.publish_again(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen, 0).unwrap();
     let mut later = host.subscriber_with(5, true);
     assert_eq!([&mut early, &mut late, &mut later].map(sequences), [vec![], vec![1], vec![1]]);
     assert_eq!(lost(&early), 0);

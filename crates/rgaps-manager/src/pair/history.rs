@@ -1,6 +1,7 @@
 //! Late joiners get the history of another host's publishers, whatever happened to the port that kept it.
 
 use super::*;
+use crate::inbound::Newcomer;
 
 /// Linked hosts, with a publisher that keeps its last five messages, and a subscriber that has taken all eight.
 fn latched() -> (Pair, Subscriber) {
@@ -21,6 +22,9 @@ fn late(pair: &Pair) -> Subscriber {
     let qos = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
     to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
     let pages = to.topic.slot_table.pages(slot).unwrap();
+    if let Some(inbound) = to.topic.inbound.get_mut(&FROM) {
+        inbound.add_subscriber(Newcomer { pages: pages.clone(), event: None });
+    }
     Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, true).unwrap() }
 }
 
@@ -66,4 +70,35 @@ fn a_late_joiner_gets_the_history_though_its_manager_died() {
     pair.send(100);
     assert_eq!(early.sequences_to(9), [9]);
     assert_eq!(late(&pair).sequences_to(9), [5, 6, 7, 8, 9]);
+}
+
+/// As `latched`, with a late joiner that has taken the history.
+fn latched_and_late() -> (Pair, Subscriber, Subscriber) {
+    let (pair, early) = latched();
+    let mut late = late(&pair);
+    assert!(late.sequences_to(8).ends_with(&[4, 5, 6, 7, 8]));
+    (pair, early, late)
+}
+
+#[test]
+fn a_late_joiner_takes_a_latched_message_once_though_its_manager_dies() {
+    let (mut pair, mut early, mut late) = latched_and_late();
+    pair.cut();
+    receiver_dies(&pair);
+    pair.mend();
+    pair.send(100);
+    assert_eq!(early.sequences_to(9), [9]);
+    assert_eq!(late.sequences_to(9), [9], "it had the others");
+}
+
+#[test]
+fn a_late_joiner_takes_a_latched_message_once_though_the_port_is_made_anew_for_larger_messages() {
+    let (mut pair, mut early, mut late) = latched_and_late();
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.pool_bytes *= 4);
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    pair.cut();
+    pair.mend();
+    pair.send(100);
+    assert_eq!(early.sequences_to(9), [9]);
+    assert_eq!(late.sequences_to(9), [9], "it had the others");
 }

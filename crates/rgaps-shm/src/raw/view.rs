@@ -2,7 +2,7 @@
 
 use rgaps_os::{Mapping, OutOfRange};
 
-use crate::layout::{Header, MessageEntry, PublisherRecord, SubscriberRecord, SubscriberWords};
+use crate::layout::{ArrivedRecord, Header, MessageEntry, PublisherRecord, SubscriberRecord, SubscriberWords};
 
 /// Structs that consist of atomics only and are valid for every bit pattern.
 ///
@@ -19,6 +19,8 @@ unsafe impl AllAtomic for SubscriberRecord {}
 unsafe impl AllAtomic for SubscriberWords {}
 // SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for MessageEntry {}
+// SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for ArrivedRecord {}
 
 pub(crate) fn header(mapping: &Mapping) -> Result<&Header, OutOfRange> {
     at(mapping, 0)
@@ -34,6 +36,10 @@ pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberRe
 
 pub(crate) fn subscriber_words(mapping: &Mapping) -> Result<&SubscriberWords, OutOfRange> {
     at(mapping, 0)
+}
+
+pub(crate) fn arrived(mapping: &Mapping, offset: u64) -> Result<&ArrivedRecord, OutOfRange> {
+    at(mapping, offset)
 }
 
 pub(crate) fn message(mapping: &Mapping, offset: u64) -> Result<&MessageEntry, OutOfRange> {
