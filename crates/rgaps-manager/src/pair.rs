@@ -123,7 +123,7 @@ impl Subscribing {
     /// Replaces the manager by a successor with the same identity, which has the segment only.
     fn restart(&mut self) {
         let topic = &self.topic;
-        let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
+        let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone(), TO);
         for slot in topic.subscribers.keys() {
             let qos = SubscriberQos::default();
             adopted.subscribers.insert(*slot, LocalSubscriber { qos, event: None });

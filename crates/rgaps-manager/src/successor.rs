@@ -328,7 +328,8 @@ impl Manager {
             return Err("no note gives this client one of these slots in a topic of this name and type".into());
         };
         let segment = Segment::take_over(segment, handed.topic.0, noted).map_err(NotTaken::of_call)?;
-        let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
+        let topic =
+            Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment), self.host);
         topic.slot_table.finish_departures();
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);

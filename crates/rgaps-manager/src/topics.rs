@@ -120,15 +120,15 @@ impl Topic {
     pub(crate) fn create(key: TopicKey, type_name: &str) -> Result<Self, AttachError> {
         let id = TopicId::random().map_err(|source| AttachError::Map(rgaps_os::MapError::Os { bytes: 0, source }))?;
         let segment = Segment::create(id.0)?;
-        Ok(Self::of_segment(key, type_name, id, Arc::new(segment)))
+        Ok(Self::of_segment(key, type_name, id, Arc::new(segment), HostId::default()))
     }
 
-    /// A topic with a segment: a new one, or one that a predecessor made.
-    pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
+    /// A topic with a segment: a new one, or one that a predecessor made. What it says of messages from other hosts than `own` is taken over.
+    pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>, own: HostId) -> Self {
         let slot_table = SlotTable::new(segment.clone());
         let (arrived, mut told) = Arrived::take_over(segment.clone());
         // Now, before publishers of this host reuse the entries that say it.
-        for (host, last) in last_received_by_host(&segment) {
+        for (host, last) in last_received_by_host(&segment).into_iter().filter(|(host, _)| *host != own.0) {
             let of_host = told.entry(host).or_default();
             for (publisher, last) in last {
                 let known = of_host.entry(publisher).or_insert((last, None));
