@@ -6,13 +6,13 @@
 pub use rgaps_shm::Exhaustion;
 use serde::{Deserialize, Serialize};
 
-/// Whether a link resends messages after an interruption.
+/// For matching: a reliable subscriber does not match a best-effort publisher. Every link resends what its sender still has after an interruption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reliability {
-    /// An interrupted link loses the messages in flight.
+    /// The publisher promises, or the subscriber needs, no retransmission.
     BestEffort,
-    /// An interrupted link resends the messages that are still in the publisher's history.
+    /// The publisher promises, or the subscriber needs, it.
     #[default]
     Reliable,
 }

@@ -4,8 +4,8 @@
 //! missing; of a publisher that it knows, it sees the gap itself. Perhaps no message follows a skipped one, since the publisher falls silent or has
 //! left. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
 //!
-//! Invariants  U1 a message is named only if it was not sent, and once; but again after a link has ended before the other host acknowledged the note.
-//!             The other host does not count it twice (`received.rs`). U2 nothing that was published before `from` is named.
+//! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
+//!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
 //! Bounds      `left` holds `LEFT_MAX` publishers, `sent` and `named` no more than these and the slots.
 
 use std::collections::HashMap;

@@ -107,7 +107,7 @@ pub struct PublisherRecord {
     pub state: AtomicU64,
     /// The publisher's identity. For a slot of the manager, the identity of the remote host's link.
     pub publisher: AtomicU64,
-    /// Process id in the publisher's own PID namespace, for display only.
+    /// Process id in rgapsd's PID namespace, for display only.
     pub pid: AtomicU64,
     /// Bytes of the pool.
     pub pool_bytes: AtomicU64,
@@ -139,7 +139,7 @@ pub struct SubscriberRecord {
     pub depth: AtomicU64,
     /// First position that it gets from the queue; 0 while it joins (join.rs).
     pub joined: AtomicU64,
-    /// Process id in the subscriber's own PID namespace, for display only.
+    /// Process id in rgapsd's PID namespace, for display only.
     pub pid: AtomicU64,
     /// 1 if this is the sender to a remote host.
     pub remote: AtomicU64,
@@ -249,10 +249,9 @@ pub struct MessageEntry {
     pub publisher: AtomicU64,
     /// The publisher's count of its messages, from 1.
     pub sequence: AtomicU64,
-    /// Subscribers that joined below this position do not get the message: it was published to them before. 0: every subscriber gets it.
+    /// Subscribers whose `joined` is below this do not get the message: it was published to them before. 0: every subscriber gets it.
     pub since: AtomicU64,
-    /// Subscribers that joined before so many ports of remote hosts had ended do not get the message: a former port gave it to them. 0: every
-    /// subscriber gets it.
+    /// Subscribers whose `ended_ports` is below this do not get the message: a former port gave it to them. 0: every subscriber gets it.
     pub since_ports: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,

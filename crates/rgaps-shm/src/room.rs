@@ -89,7 +89,7 @@ impl WriterPort {
         (may_drop && self.would_be_enough(wanted, droppable)).then_some(Source::HistoryAndUnread)
     }
 
-    /// Whether what is wanted would come free if history kept nothing and the spared subscribers lost what they have not read.
+    /// Whether what is wanted would come free if history kept nothing and droppable subscribers lost their unread messages.
     fn would_be_enough(&mut self, wanted: Wanted, droppable: Droppable) -> bool {
         let (_, end) = self.begin_pass();
         let mut staying = std::mem::take(&mut self.staying);

@@ -25,7 +25,7 @@ pub enum Exhaustion {
     },
     /// Drop the oldest unread messages of keep-last subscribers.
     DropOldest,
-    /// Return an error at once.
+    /// Return an error at once, if giving up history that no subscriber needs is not enough.
     Refuse,
 }
 
