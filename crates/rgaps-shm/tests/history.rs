@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use host::{Host, Publisher, lost, sequences, take};
 use rgaps_shm::layout::QUEUE_SLOTS;
-use rgaps_shm::queue::{MessageIndex, Named};
+use rgaps_shm::queue::{MessageIndex, Named, Position};
 use rgaps_shm::{Exhaustion, LoanError, ReaderPort, SlotTable, SubscriberPages};
 
 /// Fills the queue with messages of another publisher, which has left by the end.
@@ -42,6 +42,22 @@ fn takes_the_last(host: &Host, old: &Publisher, late: &mut ReaderPort) {
     assert_eq!(host.slot_table.reclaim(slot), 1, "it is held");
     drop(held);
     assert_eq!(host.slot_table.reclaim(slot), 0);
+}
+
+#[test]
+fn a_reader_has_passed_no_message_that_history_still_has_for_it() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 16, 3);
+    for _ in 0..3 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let mut late = host.subscriber_with(0, true);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    for taken in 0..4 {
+        assert_eq!(late.passed(), Position(taken));
+        assert_eq!(take(&mut late).map(|held| held.info().sequence), Some(taken + 1));
+    }
+    assert_eq!(late.passed(), Position(4));
 }
 
 #[test]
