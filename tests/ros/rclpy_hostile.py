@@ -16,7 +16,7 @@ from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
 from rclpy.task import Future
-from rclpy_node import IS_LAYERED, LONG, OnANode, RCLError, Seen
+from rclpy_node import IS_LAYERED, LONG, OnANode, RCLError
 from rgaps_msgs.msg import GpuImage, GpuTensor
 from spinning import Spinning
 

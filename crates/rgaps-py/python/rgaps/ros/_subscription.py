@@ -50,7 +50,7 @@ class Subscription:
             self._subscription = node.create_subscription(
                 message,
                 topic,
-                _on_descriptor(callback, self._core.take),
+                _on_descriptor(callback, self._core.take_by_handle),
                 profile,
                 callback_group=callback_group,
                 event_callbacks=event_callbacks,
@@ -164,7 +164,7 @@ class _CoreSubscription:
         return f"subscription to {self.topic_name}", counters, wrong
 
 
-def _on_descriptor(callback, take):
+def _on_descriptor(callback, take_by_handle):
     """The callback for the executor, with the same signature kind as the user's callback."""
     takes_info = not _takes(callback, 1)
     if takes_info and not _takes(callback, 2):
