@@ -652,6 +652,31 @@ fn the_walks_of_the_architecture_name_functions_that_exist() {
 }
 
 #[test]
+fn the_documents_and_module_headers_name_files_that_exist() {
+    let files = files();
+    let (mut count, mut breaches) = (0, Vec::new());
+    for file in &files {
+        let is_document = file.path.ends_with(".md") && file.path != "CHANGELOG.md";
+        let lines = file.text.lines().enumerate();
+        let prose = lines.filter(|(_, line)| is_document || file.path.ends_with(".rs") && line.starts_with("//!"));
+        for (index, line) in prose {
+            let names = line.split('`').skip(1).step_by(2);
+            let source =
+                |name: &&str| [".rs", ".py", ".hpp"].iter().any(|end| name.len() > end.len() && name.ends_with(end));
+            for name in names.filter(source).filter(|name| !name.contains([' ', '*', '<', '{', '$'])) {
+                count += 1;
+                let end = format!("/{}", name.trim_start_matches("../"));
+                if !files.iter().any(|there| format!("/{}", there.path).ends_with(&end)) {
+                    breaches.push(format!("{}:{}: {name}", file.path, index + 1));
+                }
+            }
+        }
+    }
+    assert!(count > 100, "only {count} files are named");
+    none("documents name files that are not there", &breaches);
+}
+
+#[test]
 fn no_machine_is_named_and_nothing_is_put_off() {
     // Put together here, so that this file does not find itself.
     let words: Vec<String> =

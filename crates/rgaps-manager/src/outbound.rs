@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::wire::Endpoint;
 use rgaps_os::EventFd;
 use rgaps_shm::SubscriberSlot;
-use rgaps_shm::last_received::LastReceived;
+use rgaps_shm::manager::last_received::LastReceived;
 
 use crate::links::LinkPermit;
 

@@ -23,7 +23,7 @@ use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, Top
 use rgaps_device::deferred::DeferredBackend;
 use rgaps_device::host::HostBackend;
 use rgaps_device::{Backend, PoolMemory};
-use rgaps_shm::last_received::last_received;
+use rgaps_shm::manager::last_received::last_received;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::{
     Exhaustion, Held, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec,

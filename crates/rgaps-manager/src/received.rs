@@ -1,6 +1,6 @@
 //! Which messages of one host and topic have arrived, by publisher: which need not be resent, and which were lost in between.
 //!
-//! It outlives connections and ports, and, since the segment has a record of each publisher (`rgaps_shm::arrived`), the manager. No I/O.
+//! It outlives connections and ports, and, since the segment has a record of each publisher (`rgaps_shm::manager::arrived`), the manager. No I/O.
 //!
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
 //!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
@@ -10,10 +10,10 @@
 use std::collections::HashMap;
 
 use rgaps_link::Origin;
-use rgaps_shm::arrived::{Arrived, Place, Told};
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
-use rgaps_shm::last_received::LastReceived;
-use rgaps_shm::queue::Position;
+use rgaps_shm::manager::arrived::{Arrived, Place, Told};
+use rgaps_shm::manager::last_received::LastReceived;
+use rgaps_shm::words::queue::Position;
 
 /// Publishers of one host that are remembered.
 const PUBLISHERS_MAX: usize = 1024;

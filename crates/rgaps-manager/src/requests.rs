@@ -13,8 +13,8 @@ use rgaps_control::{EndpointSlot, LockId, PublisherQos, PublisherSlot, Subscribe
 use rgaps_device::DeviceKind;
 use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
-use rgaps_shm::queue::MESSAGES_MAX;
-use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
+use rgaps_shm::manager::slot_table::{Full, NotAdmitted, QUOTA};
+use rgaps_shm::words::queue::MESSAGES_MAX;
 use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
 use crate::clients::{Client, ClientId, Occupied};

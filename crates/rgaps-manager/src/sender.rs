@@ -25,8 +25,8 @@ use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
-use rgaps_shm::last_received::{last_published, last_received};
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::manager::last_received::{last_published, last_received};
 use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;

@@ -15,8 +15,8 @@ use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
-use rgaps_shm::last_received::{LastReceived, last_received_within};
-use rgaps_shm::pool::pool_bytes_for;
+use rgaps_shm::manager::last_received::{LastReceived, last_received_within};
+use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSlot, PublisherSpec, WriterPort};
 
 use crate::addresses;

@@ -11,8 +11,8 @@ use rgaps_control::{
     Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
-use rgaps_shm::arrived::Arrived;
-use rgaps_shm::last_received::{last_published, last_received_by_host};
+use rgaps_shm::manager::arrived::Arrived;
+use rgaps_shm::manager::last_received::{last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 

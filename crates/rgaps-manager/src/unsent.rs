@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 
 use rgaps_link::Origin;
-use rgaps_shm::last_received::LastReceived;
-use rgaps_shm::queue::Position;
+use rgaps_shm::manager::last_received::LastReceived;
+use rgaps_shm::words::queue::Position;
 
 use crate::outbound::LEFT_MAX;
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use rgaps_os::{Access, Mapping, memfd};
 
-use crate::last_received::last_received;
 use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
 use crate::layout::{message_offset, publisher_offset, subscriber_offset};
+use crate::manager::last_received::last_received;
 use crate::observer::Observer;
-use crate::queue::MessageIndex;
-use crate::seen_publishers::MessageName;
+use crate::reader::seen_publishers::MessageName;
+use crate::words::queue::MessageIndex;
 use crate::{
     Exhaustion, Held, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment, SlotTable,
     SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,

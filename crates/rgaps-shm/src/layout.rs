@@ -20,7 +20,7 @@
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::queue::{MESSAGES_MAX, MessageIndex};
+use crate::words::queue::{MESSAGES_MAX, MessageIndex};
 
 /// Marks a segment: "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, futex};
 
-use crate::bell;
 use crate::layout::WakeWords;
 use crate::pages::SubscriberPages;
 use crate::segment::{Segment, clear_bit, set_bit};
+use crate::words::bell;
 
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;
@@ -220,9 +220,9 @@ mod tests {
     use rgaps_testing::system_calls::makes_no_system_call;
 
     use super::*;
+    use crate::manager::slot_table::SlotTable;
     use crate::slot::SubscriberSlot;
-    use crate::slot_table::SlotTable;
-    use crate::subscribers::Subscribers;
+    use crate::writer::subscribers::Subscribers;
 
     const LONG: Duration = Duration::from_secs(60);
 

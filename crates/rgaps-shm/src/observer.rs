@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use crate::info::MessageInfo;
 use crate::layout::SlotState;
-use crate::message::Generation;
-use crate::peek::read_life;
-use crate::queue::{MessageIndex, Named, Position, Slot};
+use crate::reader::peek::read_life;
 use crate::segment::Segment;
+use crate::words::message::Generation;
+use crate::words::queue::{MessageIndex, Named, Position, Slot};
 
 /// What a topic's segment says about one of its publishers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

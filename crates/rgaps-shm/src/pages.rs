@@ -26,11 +26,11 @@ use rgaps_os::{Access, Found, Links, MapError, Mapping, SealError, Seals, memfd,
 use crate::layout::{
     HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
 };
-use crate::message::HoldWord;
-use crate::queue::MessageIndex;
 use crate::raw::view;
 use crate::segment::{AttachError, halves, inside};
 use crate::slot::SubscriberSlot;
+use crate::words::message::HoldWord;
+use crate::words::queue::MessageIndex;
 
 /// Places of one file, nearly all of them holes. A client that makes more subscribers in its life gets another file.
 const PLACES: u32 = 4096;

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps_os::{Access, ForkGuard, MapError, Mapping, SealError, memfd};
 
-use crate::history::MessageRef;
 use crate::layout::{
     ArrivedRecord, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET,
     QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, arrived_offset, message_offset,
     pages_of_messages, publisher_offset, subscriber_offset,
 };
-use crate::message::{Life, MessageWords, ready_word};
 use crate::notify::ring_always;
-use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 use crate::raw::view;
 use crate::slot::{PublisherSlot, SubscriberSlot};
+use crate::words::history::MessageRef;
+use crate::words::message::{Life, MessageWords, ready_word};
+use crate::words::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 
 /// Why a topic's segment cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -338,9 +338,9 @@ mod tests {
     fn two_mappings_of_a_segment_lie_elsewhere_and_show_the_same_queue() {
         let made = Segment::create([7; 16]).unwrap();
         let attached = Segment::attach(fd(&made), [7; 16]).unwrap();
-        let named = crate::queue::Named { message: MessageIndex(3), generation: 1 };
+        let named = crate::words::queue::Named { message: MessageIndex(3), generation: 1 };
         let position = made.queue().publish(named).unwrap();
-        assert_eq!(attached.queue().read(position), crate::queue::Slot::Message(named));
+        assert_eq!(attached.queue().read(position), crate::words::queue::Slot::Message(named));
         assert_ne!(made.mapping.address(), attached.mapping.address());
     }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use host::{Host, lost, sequences, take, take_by_name};
 use proptest::prelude::*;
 use rgaps_shm::layout::{PUBLISHERS_MAX, QUEUE_SLOTS};
-use rgaps_shm::message::Readiness;
-use rgaps_shm::seen_publishers::{MessageName, TakenByName};
+use rgaps_shm::reader::seen_publishers::{MessageName, TakenByName};
+use rgaps_shm::words::message::Readiness;
 use rgaps_shm::{Exhaustion, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {

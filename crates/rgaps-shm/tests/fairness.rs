@@ -6,9 +6,9 @@ mod host;
 
 use host::{Host, lost, sequences, take};
 use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
-use rgaps_shm::reader::TakeRefused;
-use rgaps_shm::slot_table::QUOTA;
-use rgaps_shm::writer::PublishError;
+use rgaps_shm::manager::slot_table::QUOTA;
+use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::writer::port::PublishError;
 use rgaps_shm::{Exhaustion, LoanError, MessageInfo, MessageSpec, PublisherSpec, SubscriberSpec};
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use host::{Host, Publisher, lost, sequences, take};
 use rgaps_shm::layout::QUEUE_SLOTS;
-use rgaps_shm::queue::{MessageIndex, Named, Position};
+use rgaps_shm::words::queue::{MessageIndex, Named, Position};
 use rgaps_shm::{Exhaustion, LoanError, ReaderPort, SlotTable, SubscriberPages};
 
 /// Fills the queue with messages of another publisher, which has left by the end.

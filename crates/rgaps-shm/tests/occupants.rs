@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use host::{Host, lost, take};
 use rgaps_shm::layout::SlotState;
-use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::queue::Position;
+use rgaps_shm::words::message::Readiness;
+use rgaps_shm::words::queue::Position;
 use rgaps_shm::{Exhaustion, SlotTable, SubscriberSpec};
 
 #[test]

@@ -13,9 +13,9 @@ use host::{Host, lost, sequences, take, write_ready, write_released};
 use proptest::prelude::*;
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::layout::{META_BYTES_MAX, SEGMENT_BYTES};
-use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::reader::TakeRefused;
+use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::words::message::Readiness;
 use rgaps_shm::{Exhaustion, Held, LoanError, MessageInfo, MessageSpec, ReaderPort, SubscriberSpec};
 
 #[test]
@@ -432,7 +432,7 @@ fn a_loss_on_the_way_is_counted_for_subscribers_that_joined_before_it() {
     let mut publisher = host.publisher(1 << 16, 0);
     let early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let last = rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
+    let last = rgaps_shm::manager::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
     let late = host.subscriber(5);
     let slot = host
         .slot_table
@@ -446,7 +446,7 @@ fn a_loss_on_the_way_is_counted_for_subscribers_that_joined_before_it() {
 #[test]
 fn the_table_has_the_newest_message_of_a_host_after_its_writer_died() {
     let host = Host::new(4);
-    let received = || rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16]);
+    let received = || rgaps_shm::manager::last_received::last_received(host.slot_table.segment(), [0; 16]);
     let mut publisher = host.remote_publisher(1 << 16);
     let mut reader = host.subscriber(10);
     assert!(received().is_empty());
@@ -464,7 +464,7 @@ fn the_table_has_the_newest_message_of_a_host_after_its_writer_died() {
     let found = received();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
     assert!(
-        rgaps_shm::last_received::last_received(host.slot_table.segment(), [1; 16]).is_empty(),
+        rgaps_shm::manager::last_received::last_received(host.slot_table.segment(), [1; 16]).is_empty(),
         "a message of another host"
     );
 }
@@ -475,7 +475,7 @@ fn a_message_published_again_reaches_later_subscribers_and_history() {
     let mut publisher = host.publisher(1 << 16, 5);
     let mut early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let seen = rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
+    let seen = rgaps_shm::manager::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
     assert_eq!(sequences(&mut early), [1]);
     let slot = publisher.port.slot();
     host.slot_table.drain_publisher(slot);

@@ -7,8 +7,8 @@ mod host;
 use std::collections::BTreeSet;
 
 use host::{Host, sequences};
-use rgaps_shm::reader::TakeRefused;
-use rgaps_shm::seen_publishers::{MessageName, TakenByName};
+use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::reader::seen_publishers::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, Held, ReaderPort};
 
 #[test]

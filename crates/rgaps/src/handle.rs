@@ -7,9 +7,9 @@
 //! A handle is plain data. Having one does not hold the message, and it may come from any source. `Subscriber::take_by_handle` checks whether it
 //! still names a message.
 
-use rgaps_shm::history::MessageRef;
 use rgaps_shm::info::MessageInfo;
-use rgaps_shm::seen_publishers::MessageName;
+use rgaps_shm::reader::seen_publishers::MessageName;
+use rgaps_shm::words::history::MessageRef;
 
 /// The name of a message. rgaps_msgs/GpuHandle and `rgaps_handle_t` in C have the same bytes.
 ///

@@ -2,7 +2,7 @@
 
 use rgaps_device::{PoolPart, Stream};
 use rgaps_shm::MessageInfo;
-use rgaps_shm::message::Readiness;
+use rgaps_shm::words::message::Readiness;
 
 use crate::endpoint::sample::SampleInner;
 use crate::endpoint::take_error::TakeError;

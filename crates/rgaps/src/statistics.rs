@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rgaps_shm::reader::ReaderCounters;
+use rgaps_shm::reader::port::ReaderCounters;
 use rgaps_shm::{ReaderPort, WriterPort};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `bench alloc`: the pool's allocator against bare rlsf of the same type, at several fill levels and size mixes.
 
 use rgaps_os::Mapping;
-use rgaps_shm::pool::block_bytes;
+use rgaps_shm::writer::pool::block_bytes;
 use rgaps_shm::{BareBlock, BareTlsf, Block, PoolAllocator};
 
 use super::measure::{Pairs, seconds};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::OverBudget;
 use rgaps_device::DeviceError;
 use rgaps_os::clock;
-use rgaps_shm::pool::pool_bytes_for;
+use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{Exhaustion, LoanError, LoanedMessage};
 
 use crate::arrival::{Arrival, COPY_TICK, TICK};

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::SubscriberSlot;
-use rgaps_shm::seen_publishers::{MessageName, TakenByName};
+use rgaps_shm::reader::seen_publishers::{MessageName, TakenByName};
 use rgaps_shm::{
     Exhaustion, Held, LoanError, MessageInfo, MessageSpec, PendingMessage, PublisherSpec, ReaderPort, Segment,
     SlotTable, SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rgaps_device::dlpack::ManagedTensor;
 use rgaps_device::{DeviceRange, Stream};
 use rgaps_shm::MessageInfo;
-use rgaps_shm::message::Readiness;
+use rgaps_shm::words::message::Readiness;
 
 use super::{DynamicMeta, Kind};
 use crate::dlpack::UnmanagedTensor;

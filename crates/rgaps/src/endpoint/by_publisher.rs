@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rgaps_shm::seen_publishers::SEEN_MAX;
+use rgaps_shm::reader::seen_publishers::SEEN_MAX;
 
 /// One number for each of at most `SEEN_MAX` publishers.
 #[derive(Debug, Default)]

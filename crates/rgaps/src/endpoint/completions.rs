@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, StreamMemory, StreamWord};
 use rgaps_os::{MapError, Mapping};
-use rgaps_shm::history::MessageRef;
+use rgaps_shm::words::history::MessageRef;
 use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, WriterPort};
 
 /// How long a call waits for a device.

@@ -4,7 +4,7 @@ use rgaps_control::NameError;
 use rgaps_control::runtime::RuntimeError;
 use rgaps_device::DeviceError;
 use rgaps_shm::segment::AttachError;
-use rgaps_shm::space::PortError;
+use rgaps_shm::writer::space::PortError;
 
 use crate::endpoint::hello::SessionError;
 

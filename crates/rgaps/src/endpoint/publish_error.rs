@@ -1,7 +1,7 @@
 //! Why a message was not published.
 
 use rgaps_device::DeviceError;
-use rgaps_shm::{LoanError, writer};
+use rgaps_shm::{LoanError, writer::port};
 
 use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
@@ -52,7 +52,7 @@ pub enum PublishError {
         /// The topic.
         topic: String,
         /// What is wrong.
-        source: writer::PublishError,
+        source: port::PublishError,
     },
     /// The block is outside the pool: the segment was tampered with.
     #[error("{topic}: {source}")]

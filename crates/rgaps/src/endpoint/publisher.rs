@@ -8,9 +8,9 @@ use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
 use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, PoolRole, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::queue::Position;
-use rgaps_shm::space::{CutOff, PortError, loan_within};
-use rgaps_shm::writer;
+use rgaps_shm::words::queue::Position;
+use rgaps_shm::writer::port;
+use rgaps_shm::writer::space::{CutOff, PortError, loan_within};
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Segment, Stamps, WhyNot, WriterPort,
 };
@@ -343,7 +343,7 @@ impl PublisherInner {
         };
         let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
         let topic = |source| match source {
-            writer::PublishError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
+            port::PublishError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
             source => PublishError::Topic { topic: self.topic.clone(), source },
         };
         let message = loan.message();

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use rgaps_device::{Completion, DeviceError, DeviceRange, Original, PoolMemory, PoolPart, Stream, StreamWord};
-use rgaps_shm::history::MessageRef;
-use rgaps_shm::message::Readiness;
+use rgaps_shm::words::history::MessageRef;
+use rgaps_shm::words::message::Readiness;
 use rgaps_shm::{Held, MessageInfo};
 
 use crate::endpoint::completions::{DEVICE_TIMEOUT, StreamPoint};

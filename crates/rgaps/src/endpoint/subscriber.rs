@@ -7,7 +7,7 @@ use rgaps_control::local::{Body, Reply};
 use rgaps_control::{Durability, SubscriberQos, SubscriberSlot, TopicKey};
 use rgaps_device::{DeviceError, PoolMemory, Stream};
 use rgaps_shm::notify::FutexWait;
-use rgaps_shm::reader::TakeRefused;
+use rgaps_shm::reader::port::TakeRefused;
 use rgaps_shm::{Held, ReaderPort, Segment, SubscriberPages};
 
 use crate::endpoint::attachment::Attachment;

@@ -12,10 +12,10 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{DeviceError, StreamWord};
-use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::queue::MessageIndex;
-use rgaps_shm::seen_publishers::TakenByName;
+use rgaps_shm::reader::seen_publishers::TakenByName;
+use rgaps_shm::words::message::Readiness;
+use rgaps_shm::words::queue::MessageIndex;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::dynamic::Kind;

@@ -13,8 +13,8 @@ use rgaps_device::Stream;
 use rgaps_os::clock;
 use rgaps_shm::Held;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
+use rgaps_shm::words::message::Readiness;
 
 use crate::dynamic::{DynamicMeta, Kind};
 use crate::endpoint::completions::READY_TICK;

@@ -26,7 +26,7 @@
 
 use rgaps_device::Completion;
 use rgaps_shm::Held;
-use rgaps_shm::message::Readiness;
+use rgaps_shm::words::message::Readiness;
 
 use crate::endpoint::sample::SampleInner;
 

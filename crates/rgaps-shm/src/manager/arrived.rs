@@ -1,0 +1,135 @@
+//! What has arrived from publishers of other hosts, in the segment: a manager's successor learns here which messages need not be sent again, and
+//! which were counted as lost.
+//!
+//! Only the manager writes records. Each has one writer at a time: the thread that has reserved it. A record is in use if its sequence is not 0,
+//! which is written last. If the manager dies between the words of one update, the position may be that of a later message than the sequence; the
+//! message table then tells of that message, too (last_received.rs).
+//!
+//! Trusts      nothing: the numbers are only compared.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::manager::last_received::LastReceived;
+use crate::segment::Segment;
+use crate::words::queue::Position;
+
+/// A record that is reserved for one publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u32);
+
+/// What the segment says of a publisher's messages, and its record if it has one.
+pub type Told = (LastReceived, Option<Place>);
+
+/// The records of a topic, for its manager. Pages of records that were never used are never touched.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    segment: Arc<Segment>,
+    /// Records that were used, and are free.
+    free: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Arrived {
+    /// The records of a new segment.
+    pub fn new(segment: Arc<Segment>) -> Self {
+        Self { segment, free: Arc::default() }
+    }
+
+    /// The records of a segment that a predecessor had, and what they say, by host and publisher.
+    pub fn take_over(segment: Arc<Segment>) -> (Self, HashMap<[u8; 16], HashMap<u64, Told>>) {
+        let (arrived, mut told) = (Self::new(segment), HashMap::<_, HashMap<_, _>>::new());
+        for place in 0..arrived.segment.header().arrived.load(Ordering::Acquire) {
+            let Some(record) = arrived.segment.arrived(place) else { break };
+            let sequence = record.sequence.load(Ordering::Acquire);
+            if sequence == 0 {
+                arrived.free().insert(place);
+                continue;
+            }
+            let host = [&record.source_host[0], &record.source_host[1]].map(|half| half.load(Ordering::Relaxed));
+            let position = Position(record.position.load(Ordering::Relaxed));
+            let publisher = record.publisher.load(Ordering::Relaxed);
+            let of_host = told.entry(host_of(host)).or_default();
+            of_host.insert(publisher, (LastReceived { sequence, position }, Some(Place(place))));
+        }
+        (arrived, told)
+    }
+
+    /// Reserves a record for a publisher; `None` if all are in use.
+    pub fn reserve(&self, source_host: [u8; 16], publisher: u64) -> Option<Place> {
+        let mut free = self.free();
+        let used = &self.segment.header().arrived;
+        let place = free.pop_first().unwrap_or_else(|| used.load(Ordering::Relaxed));
+        let record = self.segment.arrived(place)?;
+        used.fetch_max(place + 1, Ordering::Release);
+        drop(free);
+        for (half, bytes) in record.source_host.iter().zip(source_host.chunks_exact(8)) {
+            half.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
+        }
+        record.publisher.store(publisher, Ordering::Relaxed);
+        Some(Place(place))
+    }
+
+    /// Notes the last message of the record's publisher.
+    pub fn note(&self, place: Place, last: LastReceived) {
+        if let Some(record) = self.segment.arrived(place.0) {
+            record.position.store(last.position.0, Ordering::Relaxed);
+            record.sequence.store(last.sequence, Ordering::Release);
+        }
+    }
+
+    /// Frees the record of a publisher that is forgotten.
+    pub fn free_place(&self, place: Place) {
+        if let Some(record) = self.segment.arrived(place.0) {
+            record.sequence.store(0, Ordering::Release);
+            self.free().insert(place.0);
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn host_of(halves: [u64; 2]) -> [u8; 16] {
+    let mut host = [0; 16];
+    host.chunks_exact_mut(8).zip(halves).for_each(|(bytes, half)| bytes.copy_from_slice(&half.to_le_bytes()));
+    host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::ARRIVED_MAX;
+
+    fn at(sequence: u64, position: u64) -> LastReceived {
+        LastReceived { sequence, position: Position(position) }
+    }
+
+    #[test]
+    fn a_successor_reads_what_was_noted_and_reuses_what_was_freed() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let arrived = Arrived::new(segment.clone());
+        let places: Vec<Place> = (0..300).map(|n| arrived.reserve([n as u8 % 3 + 1; 16], n).unwrap()).collect();
+        for (n, place) in (0..).zip(&places) {
+            arrived.note(*place, at(n + 1, n));
+        }
+        arrived.note(places[7], at(100, 50));
+        places[60..260].iter().for_each(|place| arrived.free_place(*place));
+        let (successor, told) = Arrived::take_over(segment);
+        assert_eq!(told.values().map(HashMap::len).sum::<usize>(), 100);
+        assert_eq!(told[&[2; 16]][&7], (at(100, 50), Some(places[7])));
+        assert_eq!(successor.reserve([9; 16], 1), Some(places[60]));
+        let reserved = std::iter::from_fn(|| successor.reserve([9; 16], 2)).count();
+        assert_eq!(reserved, ARRIVED_MAX as usize - 100 - 1);
+    }
+
+    #[test]
+    fn a_topic_that_never_received_takes_no_memory_for_records() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let before = segment.resident_bytes().unwrap();
+        let (_, told) = Arrived::take_over(segment.clone());
+        assert!(told.is_empty());
+        assert_eq!(segment.resident_bytes().unwrap(), before);
+    }
+}

@@ -1,0 +1,52 @@
+//! Keep-last subscribers for which a publisher without space does not wait: all of them, or those that read nothing during a whole wait.
+
+use crate::slot::SubscriberSlot;
+use crate::writer::space::Exhaustion;
+use crate::writer::subscribers::{Reader, Subscribers};
+
+/// Keep-last subscribers, and how many messages each had taken, at one moment.
+#[derive(Debug, Default)]
+pub struct IdleReaders(Vec<(SubscriberSlot, u64)>);
+
+impl IdleReaders {
+    pub(crate) fn of(subscribers: &Subscribers) -> Self {
+        let readers = subscribers.all().filter(|reader| reader.depth != 0);
+        Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
+    }
+
+    /// Whether this subscriber is one of them and has taken nothing since.
+    pub(crate) fn has_idle(&self, reader: &Reader<'_>) -> bool {
+        reader.depth != 0 && self.0.contains(&(reader.slot, reader.taken))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Which keep-last subscribers may lose unread messages for their space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Droppable {
+    None,
+    /// Those that read nothing during a whole wait.
+    OfIdle,
+    All,
+}
+
+impl Droppable {
+    pub(crate) fn by(exhaustion: Exhaustion) -> Self {
+        match exhaustion {
+            Exhaustion::DropOldest => Self::All,
+            Exhaustion::Wait { .. } => Self::OfIdle,
+            Exhaustion::Refuse => Self::None,
+        }
+    }
+
+    pub(crate) fn spares(self, idle: &IdleReaders, reader: &Reader<'_>) -> bool {
+        match self {
+            Self::None => false,
+            Self::OfIdle => idle.has_idle(reader),
+            Self::All => true,
+        }
+    }
+}

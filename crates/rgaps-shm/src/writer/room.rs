@@ -1,0 +1,160 @@
+//! Room for a loan that finds none: decides what the publisher gives up, before it gives anything up.
+//!
+//! 1. History that no subscriber needs, if that is enough. The oldest message goes first, whoever needs it, so that late joiners get the last ones
+//!    without a gap.
+//! 2. Else, if that is enough, also what keep-last subscribers have not read and may lose: the oldest that history does not keep, then history.
+//! 3. Else nothing.
+//!
+//! It gives up one message after the other until the loan succeeds.
+
+use crate::words::history::MessageRef;
+use crate::words::message::{Need, Readiness};
+use crate::writer::evict::Droppable;
+use crate::writer::port::{EntryBlock, LoanedMessage, Outstanding, WriterPort, leave_history};
+use crate::writer::space::LoanError;
+use crate::writer::subscribers::Reader;
+
+/// What must come free.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// An entry, and a block for a message of so many bytes.
+    Loan(u64),
+    /// So much that blocks use at most these bytes.
+    UseAtMost(u64),
+}
+
+/// What is given up.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    History,
+    HistoryAndUnread,
+}
+
+impl WriterPort {
+    /// Loans a block, and gives up messages for it if that helps.
+    #[cold]
+    pub(crate) fn loan_or_give_up(&mut self, bytes: u64, droppable: Droppable) -> Result<LoanedMessage, LoanError> {
+        let mut source = None;
+        // Each turn gives up one message, so the loop ends.
+        loop {
+            let error = match self.try_once(bytes) {
+                Ok(loan) => return Ok(loan),
+                Err(error) => error,
+            };
+            if !self.give_up_from(&mut source, Wanted::Loan(bytes), droppable) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Frees messages, oldest first, like `Exhaustion::DropOldest`, until blocks use at most `used_bytes_max`. False if that cannot be, since
+    /// messages are held, or unread by a keep-all subscriber. Then only messages that nobody needs are freed.
+    pub fn make_room(&mut self, used_bytes_max: u64) -> bool {
+        self.reclaim();
+        let mut source = None;
+        while self.allocator.stats().used_bytes > used_bytes_max {
+            if !self.give_up_from(&mut source, Wanted::UseAtMost(used_bytes_max), Droppable::All) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives up one message. Decides first which kind, and again when no more of that kind are left: subscribers have begun to hold some of them.
+    fn give_up_from(&mut self, source: &mut Option<Source>, wanted: Wanted, droppable: Droppable) -> bool {
+        if source.is_some_and(|source| self.give_up_one(source, droppable)) {
+            return true;
+        }
+        *source = self.source_of(wanted, droppable);
+        source.is_some_and(|source| self.give_up_one(source, droppable))
+    }
+
+    fn give_up_one(&mut self, source: Source, droppable: Droppable) -> bool {
+        match source {
+            Source::History => self.give_up_oldest_kept(),
+            Source::HistoryAndUnread => self.drop_oldest(droppable) || self.give_up_oldest_kept(),
+        }
+    }
+
+    /// What has to be given up for what is wanted; `None` if nothing helps.
+    fn source_of(&mut self, wanted: Wanted, droppable: Droppable) -> Option<Source> {
+        if !self.history.is_empty() && self.would_be_enough(wanted, Droppable::None) {
+            return Some(Source::History);
+        }
+        let may_drop = match droppable {
+            Droppable::None => false,
+            Droppable::OfIdle => !self.stalled.is_empty(),
+            Droppable::All => true,
+        };
+        (may_drop && self.would_be_enough(wanted, droppable)).then_some(Source::HistoryAndUnread)
+    }
+
+    /// Whether what is wanted would come free if history kept nothing and droppable subscribers lost their unread messages.
+    fn would_be_enough(&mut self, wanted: Wanted, droppable: Droppable) -> bool {
+        let (_, end) = self.begin_pass();
+        let mut staying = std::mem::take(&mut self.staying);
+        staying.clear();
+        let mut freed_bytes = 0;
+        let mut is_any_free = false;
+        let mut is_enough = false;
+        for message in &self.outstanding {
+            let EntryBlock::Published(block) = &self.blocks[self.place(message.message.index)] else { continue };
+            let block = block.extent();
+            if !self.would_be_free(message, end, droppable) {
+                staying.push(block);
+                continue;
+            }
+            is_any_free = true;
+            freed_bytes += block.bytes;
+            is_enough = match wanted {
+                Wanted::Loan(bytes) => self.allocator.is_enough(block, bytes),
+                Wanted::UseAtMost(most) => self.allocator.stats().used_bytes <= most + freed_bytes,
+            };
+            if is_enough {
+                break;
+            }
+        }
+        if let Wanted::Loan(bytes) = wanted
+            && is_any_free
+            && !is_enough
+        {
+            let loaned = |block: &EntryBlock| match block {
+                EntryBlock::Loaned(extent) => Some(*extent),
+                EntryBlock::None | EntryBlock::Published(_) => None,
+            };
+            staying.extend(self.blocks.iter().filter_map(loaned));
+            is_enough = self.allocator.can_hold_beside(bytes, &mut staying);
+        }
+        self.staying = staying;
+        is_enough
+    }
+
+    fn would_be_free(&self, message: &Outstanding, end: u64, droppable: Droppable) -> bool {
+        let MessageRef { index, generation } = message.message;
+        let needs = |reader: Reader<'_>| match reader.need(end) {
+            Need::Hard => true,
+            Need::Soft => !droppable.spares(&self.stalled, &reader),
+            Need::None => false,
+        };
+        let is_filled = self.segment.words(index).readiness(generation) != Readiness::Pending;
+        is_filled && !self.subscribers.readers(message.offered()).any(needs)
+    }
+
+    /// Frees the oldest message that history does not keep and no subscriber needs but those that are spared. They have lost it, and count it when
+    /// they reach it.
+    fn drop_oldest(&mut self, droppable: Droppable) -> bool {
+        let pass = self.begin_pass();
+        let stalled = std::mem::take(&mut self.stalled);
+        let dropped =
+            (0..self.outstanding.len()).any(|at| self.try_free(at, pass, |reader| droppable.spares(&stalled, reader)));
+        self.stalled = stalled;
+        dropped
+    }
+
+    fn give_up_oldest_kept(&mut self) -> bool {
+        let Some(oldest) = self.history.pop_oldest() else { return false };
+        leave_history(&self.segment, oldest);
+        self.reclaim();
+        true
+    }
+}
