@@ -57,8 +57,8 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("rgaps", &["types/meta.rs", "types/wire.rs"], "metadata and its bytes"),
     ("rgaps-c", &["simple.rs", "subscriber.rs"], "the six calls of the paper and the subscriber that they wrap"),
     ("rgaps-media", &["npy.rs", "pcd.rs", "save.rs"], "formats and what saves them"),
-    ("rgaps-cli", &["bench/link.rs", "bench/ring.rs"], "a bench and its ring"),
-    ("rgaps-cli", &["bench/gpu/plot.rs", "bench/gpu/report.rs"], "a report and its plots"),
+    ("rgaps-bench", &["gpu/plot.rs", "gpu/report.rs"], "a report and its plots"),
+    ("rgaps-bench", &["link.rs", "ring.rs"], "a bench and its ring"),
     ("rgaps-control", &["config.rs", "range.rs"], "the configuration and how far the network goes by it"),
     (
         "rgaps-control",
@@ -102,13 +102,28 @@ const EDGES: &[(&str, &[&str])] = &[
             "rgaps",
             "rgaps-os",
             "rgaps-shm",
-            "rgaps-device",
             "rgaps-link",
             "rgaps-control",
             "rgaps-media",
             "rgaps-testing",
+            "rgaps-command",
+            "rgaps-bench",
         ],
     ),
+    (
+        "rgaps-bench",
+        &[
+            "rgaps",
+            "rgaps-os",
+            "rgaps-shm",
+            "rgaps-device",
+            "rgaps-link",
+            "rgaps-control",
+            "rgaps-testing",
+            "rgaps-command",
+        ],
+    ),
+    ("rgaps-command", &["rgaps", "rgaps-control"]),
     ("rgaps-media", &["rgaps"]),
     ("rgaps-c", &["rgaps"]),
     ("rmw-rgaps", &["rgaps"]),
@@ -130,7 +145,8 @@ const NOT_IN_THE_API: &[&str] = &[
 ];
 
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
-const WITHOUT_UNSAFE: &[&str] = &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-cli"];
+const WITHOUT_UNSAFE: &[&str] =
+    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli"];
 
 /// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.
@@ -217,7 +233,9 @@ fn sources() -> Vec<File> {
     let mut sources: Vec<File> = files().into_iter().filter(|file| file.path.ends_with(".rs")).collect();
     let declared: BTreeSet<String> = sources.iter().flat_map(File::test_modules).collect();
     for file in &mut sources {
-        file.is_test |= declared.contains(&file.path);
+        // A folder of tests is declared by its mod.rs.
+        let is_below = |path: &String| path.strip_suffix("mod.rs").is_some_and(|folder| file.path.starts_with(folder));
+        file.is_test |= declared.contains(&file.path) || declared.iter().any(is_below);
     }
     assert!(sources.len() > 20, "only {} Rust files were found", sources.len());
     sources

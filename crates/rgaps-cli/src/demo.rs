@@ -16,6 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
+use rgaps_command::device;
+use rgaps_command::output::{self, Format};
 use rgaps_testing::{Child, Ended};
 
 pub use publisher::Arguments as PublisherArguments;
@@ -23,13 +25,12 @@ pub use publisher::run as run_publisher;
 pub use subscriber::Arguments as SubscriberArguments;
 pub use subscriber::run as run_subscriber;
 
+use crate::CommandError;
 use crate::demo::board::Board;
 use crate::demo::hosts::{DemoHosts, Side};
 use crate::demo::report::{Report, Summary};
 use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
-use crate::output::{self, Format};
-use crate::{CommandError, device};
 
 /// How long all processes may be silent before the demo counts as hung.
 const SILENCE: Duration = Duration::from_secs(60);

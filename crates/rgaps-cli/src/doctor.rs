@@ -8,13 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rgaps::{Node, NodeError};
+use rgaps_command::output::{self, Format, table};
 use rgaps_control::announcements::Counters;
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::{Budget, Config, Given, Limits, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
-
-use crate::output::{self, Format, table};
 
 /// What a finding means for RGAPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

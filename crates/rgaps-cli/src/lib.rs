@@ -1,18 +1,15 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
-//! `publish` and `subscribe` move files through a topic, `topic` shows topics, `demo` runs two hosts, `bench` measures, `doctor` checks the
-//! machine. `ready` and `two_hosts` are for launch files. `edges` and `scene` make payloads; `device` opens the device,
-//! `output` prints, `interrupt` handles Ctrl-C.
+//! `publish` and `subscribe` move files through a topic, `topic` shows topics, `demo` runs two hosts, `doctor` checks the machine.
+//! `ready` and `two_hosts` are for launch files. `edges` and `scene` make payloads, `interrupt` handles Ctrl-C. The benches are the crate
+//! rgaps-bench; output and the choice of a device are rgaps-command.
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 pub mod demo;
-mod device;
 pub mod doctor;
 pub mod edges;
 pub mod interrupt;
-pub mod output;
 pub mod publish;
 pub mod ready;
 pub mod scene;
@@ -38,9 +35,12 @@ pub enum CommandError {
     /// An output could not be written.
     #[error(transparent)]
     Save(#[from] rgaps_media::SaveError),
-    /// A bench could not run.
+    /// The device cannot be opened.
     #[error(transparent)]
-    Bench(#[from] bench::BenchError),
+    Device(#[from] rgaps_command::device::DeviceError),
+    /// A bench could not run, or missed a bound.
+    #[error(transparent)]
+    Bench(#[from] rgaps_bench::BenchError),
     /// The kernel refused a call.
     #[error("{0}")]
     Io(#[from] std::io::Error),

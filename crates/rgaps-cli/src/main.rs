@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use rgaps_cli::output::{self, Format};
-use rgaps_cli::{CommandError, bench, demo, doctor, publish, ready, subscribe, topic, two_hosts};
+use rgaps_cli::{CommandError, demo, doctor, publish, ready, subscribe, topic, two_hosts};
+use rgaps_command::output::{self, Format};
 use rgaps_control::Config;
 
 /// Publish and subscribe to device buffers: one shared copy on each host.
@@ -43,7 +43,7 @@ enum Command {
     /// Check this machine, and say what to do about each problem.
     Doctor,
     /// Measure, each figure beside its physical limit.
-    Bench(bench::Arguments),
+    Bench(rgaps_bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         Command::Topic(command) => topic::run(command, format),
         Command::Ready(arguments) => ready::run(arguments, format),
         Command::TwoHosts(arguments) => two_hosts::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments, format),
+        Command::Bench(arguments) => rgaps_bench::run(arguments, format).map_err(CommandError::from),
         Command::Doctor if doctor::run(format) => Ok(()),
         Command::Doctor => {
             Err(CommandError::Other("something that RGAPS needs is missing; see the findings above".to_owned()))

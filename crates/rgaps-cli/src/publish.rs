@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::{Meta, Stamp};
 use rgaps::{Durability, Exhaustion, LoanError, Node, Publisher, PublisherQos, Reliability};
+use rgaps_command::output::{self, Format};
 use rgaps_control::size;
 use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::output::{self, Format};
 use rgaps_media::{Mark, Media};
 
 /// Arguments of `rgaps pub`.

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use rgaps_command::output::{self, Format};
 use rgaps_control::running::Running;
 use rgaps_control::runtime_path::RuntimePath;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::output::{self, Format};
 
 /// How often it checks.
 const LOOK: Duration = Duration::from_millis(20);

@@ -8,12 +8,12 @@ use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
 use rgaps::{
     Durability, History, Node, NodeError, Reliability, Sample, Subscriber, SubscriberQos, SubscriberStatistics,
 };
+use rgaps_command::output::{self, Format};
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::output::{self, Format};
 use crate::topic;
 use rgaps_media::{Mark, Media};
 

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use rgaps::{MessageInfo, Node, NodeError, Observer, SessionError, TopicSummary};
+use rgaps_bench::measure::percentile;
+use rgaps_command::output::{self, Format, table};
 use rgaps_control::local::Refusal;
 use serde::Serialize;
 
 use crate::CommandError;
-use crate::bench::measure::percentile;
 use crate::interrupt::Interrupt;
-use crate::output::{self, Format, table};
 
 /// How often a segment is read: at 1000 messages a second, a few wait in it.
 const LOOK: Duration = Duration::from_millis(2);

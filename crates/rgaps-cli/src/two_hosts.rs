@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
+use rgaps_command::{device, output};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
+use crate::CommandError;
 use crate::demo::hosts::{self, DemoHosts, Side};
 use crate::interrupt::Interrupt;
-use crate::{CommandError, device, output};
 
 /// How long processes of the hosts may take to end after they were asked to.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rgaps_cli::bench::gpu::TRIAL;
+use rgaps_bench::gpu::TRIAL;
 use rgaps_testing::{RuntimeDir, Watchdog};
 
 /// Runs `rgaps bench` with the stand-in as libcuda: whether it succeeded, standard output, standard error.

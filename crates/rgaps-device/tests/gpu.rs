@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use rgaps_device::cuda::{CudaBackend, Device};
-use rgaps_device::{Backend, DeviceKind, contract};
+use rgaps_device::{Backend, DeviceKind, testing::contract};
 use rgaps_testing::{Watchdog, skipped};
 
 /// Set on machines that must have a GPU.

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
-use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, contract};
+use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, testing::contract};
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rgaps::device::{
-    DeviceKind, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, contract,
+    DeviceKind, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, testing::contract,
 };
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, PublishError, Publisher, PublisherQos, Readiness, Subscriber};

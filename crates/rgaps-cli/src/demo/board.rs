@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rgaps_command::output::Format;
 
 use crate::demo::hosts::Side;
 use crate::demo::report::{Report, Row, Summary, Wire, table};
 use crate::demo::topics::TOPICS;
-use crate::output::Format;
 
 /// What the processes have reported so far.
 pub(crate) struct Board {

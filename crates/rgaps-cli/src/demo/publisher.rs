@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos};
+use rgaps_command::output;
 
 use crate::CommandError;
 use crate::demo::report::Report;
 use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
-use crate::output;
 use crate::scene::{Photograph, Planes, Ripples, Scene};
 
 /// How long a stalled subscriber may delay the publisher.

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use comfy_table::Table;
+use rgaps_command::output;
 use serde::{Deserialize, Serialize};
-
-use crate::output;
 
 /// Stages of a message's way, as subscribers measure them.
 pub(crate) const STAGES: [&str; 5] = ["staged", "sent", "landed", "in pool", "taken"];

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::{Image, Meta, PointCloud, Tensor};
 use rgaps::{History, Node, Sample, Subscriber, SubscriberQos};
+use rgaps_bench::measure::percentile;
+use rgaps_command::output;
 
 use crate::CommandError;
-use crate::bench::measure::percentile;
 use crate::demo::report::{Report, STAGES};
 use crate::demo::topics::TOPICS;
 use crate::edges::EdgePicture;
 use crate::interrupt::Interrupt;
-use crate::output;
 use rgaps_media::Mark;
 
 /// Interval between reports.

@@ -2,9 +2,9 @@
 
 use rgaps::device::cuda::{Device, Properties, uuid_text};
 use rgaps::device::{Choice, Chosen, DeviceError, DeviceKind, open};
+use rgaps_command::{device, output};
 
 use super::Finding;
-use crate::{device, output};
 
 const WHAT: &str = "GPU";
 

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::PoolPart;
 use crate::buffer::BufferSpec;
-use crate::deferred::DeferredBackend;
 use crate::error::DeviceError;
 use crate::host::HostBackend;
 use crate::pool::{PoolMemory, PoolSpec};
+use crate::testing::deferred::DeferredBackend;
 
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 const POOL: u64 = 64 << 10;

@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_host_backend_keeps_the_contract() {
-        crate::contract::check(&HostBackend::new());
+        crate::testing::contract::check(&HostBackend::new());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Page advice and pinning, DLPack's structures, and a counting allocator for tests: the only unsafe code of this crate outside the
 //! backend `cuda`. None of it changes the bytes in memory.
 
-#[cfg(feature = "deferred")]
+#[cfg(feature = "testing")]
 pub mod allocations;
 pub mod dlpack;
 
@@ -78,7 +78,7 @@ impl DevicePart {
     }
 
     /// Part of a pool, which it keeps alive. For tests; they keep it until the stream has copied it.
-    #[cfg(any(test, feature = "contract"))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_pool(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
         let outside = OutOfRange { offset, bytes, mapped: pool.bytes() };
         offset.checked_add(bytes).filter(|end| *end <= pool.bytes()).ok_or(outside)?;

@@ -10,7 +10,7 @@ use rgaps_device::cuda::{CudaBackend, Device};
 use rgaps_device::idle::KEEP;
 use rgaps_device::{
     Backend, BufferPart, BufferSpec, Choice, DescriptionError, DeviceError, DeviceKind, HostBuffer, Idle, Original,
-    PayloadAccess, PoolMemory, PoolPart, PoolRole, PoolSpec, Stream, StreamMemory, StreamWord, contract,
+    PayloadAccess, PoolMemory, PoolPart, PoolRole, PoolSpec, Stream, StreamMemory, StreamWord, testing::contract,
 };
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, contract};
+use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, testing::contract};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
 use rgaps_standin_cuda::{Control, link_into};

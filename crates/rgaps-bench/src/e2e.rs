@@ -16,10 +16,10 @@ use rgaps::{Node, Publisher};
 use rgaps_link::RingMemory;
 use rgaps_os::clock;
 
-use super::host::{self, Host, Subscribers, free_ports, loopback};
-use super::link::{Bare, source, write};
-use super::measure::{Pairs, seconds};
-use super::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::host::{self, Host, Subscribers, free_ports, loopback};
+use crate::link::{Bare, source, write};
+use crate::measure::{Pairs, seconds};
+use crate::{BenchError, Bound, Effort, Row, available_bytes};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";

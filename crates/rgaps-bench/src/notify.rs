@@ -13,9 +13,9 @@ use rgaps_os::{EventFd, clock, futex};
 use rgaps_shm::notify::{EventWait, FutexWait, Wait, Wake};
 use rgaps_shm::{Segment, SlotTable, SubscriberFile, SubscriberPages, SubscriberSlot, SubscriberSpec, Subscribers};
 
-use super::measure::Pairs;
-use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
-use super::{BenchError, Bound, Effort, Row};
+use crate::measure::Pairs;
+use crate::page::{self, Children, MARK, PATIENCE, Page, open, path};
+use crate::{BenchError, Bound, Effort, Row};
 
 const BENCH: &str = "notify";
 

@@ -2,6 +2,8 @@
 //!
 //! Absolute times depend on the machine and are printed for orientation only.
 
+#![forbid(unsafe_code)]
+
 pub mod alloc;
 pub mod e2e;
 pub mod fanout;
@@ -15,10 +17,9 @@ pub mod rdma;
 mod ring;
 
 use rgaps::device::Choice;
+use rgaps_command::device::{self, DeviceError};
+use rgaps_command::output::{self, Format};
 use serde::Serialize;
-
-use crate::output::{self, Format};
-use crate::{CommandError, device};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,20 @@ pub enum BenchError {
         bench: &'static str,
         /// What happened.
         message: String,
+    },
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Benches failed; the others have printed their results.
+    #[error("{}", .0.join("\n"))]
+    Several(Vec<String>),
+    /// Ratios miss the bounds that the project promises.
+    #[error("{missed} of {all} ratios miss their bound")]
+    Missed {
+        /// How many.
+        missed: usize,
+        /// Of how many.
+        all: usize,
     },
 }
 
@@ -191,11 +206,11 @@ enum Transport {
 type Bench = fn(Effort) -> Result<Vec<Row>, BenchError>;
 
 /// Runs `rgaps bench`.
-pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let on_gpu = |what: &[gpu::What], gpu: &Gpu| gpu::run(what, gpu.device, &gpu.arguments, effort, format);
     let benches: &[Bench] = match &arguments.what {
-        Some(What::GpuRole(role)) => return Ok(gpu::run_role(role)?),
+        Some(What::GpuRole(role)) => return gpu::run_role(role),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu),
@@ -204,8 +219,8 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
             Choice::Host => &[e2e::run],
             gpu => return gpu::run(&[gpu::What::E2e], gpu, arguments, effort, format),
         },
-        Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
-        Some(What::Subscriber(subscriber)) => return Ok(host::subscribe(subscriber)?),
+        Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
+        Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
@@ -227,7 +242,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     }
     match all.iter().filter(|row| !row.holds()).count() {
         0 => Ok(()),
-        broken => Err(CommandError::Other(format!("{broken} of {} ratios miss their bound", all.len()))),
+        missed => Err(BenchError::Missed { missed, all: all.len() }),
     }
 }
 

@@ -18,11 +18,11 @@ use rgaps_link::RingMemory;
 use rgaps_os::{SharedBytes, clock};
 use rgaps_shm::notify::Wake;
 
-use super::super::page::{MARK, Page, open, path};
 use super::bell::{waiting, waking};
 use super::content::Content;
 use super::copies::{Block, Staging, bare_to_host, pinned};
-use crate::bench::BenchError;
+use crate::BenchError;
+use crate::page::{MARK, Page, open, path};
 
 const BENCH: &str = "gpu-role";
 /// A process exits after this long without a message.

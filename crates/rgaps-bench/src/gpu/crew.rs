@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use super::super::host::Host;
-use super::super::page::{self, Children, MARK, Page};
-use crate::bench::BenchError;
+use crate::BenchError;
+use crate::host::Host;
+use crate::page::{self, Children, MARK, Page};
 
 /// Processes, numbered in the order of their start; killed and reaped on drop.
 pub(super) struct Crew {

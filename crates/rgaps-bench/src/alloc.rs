@@ -4,8 +4,8 @@ use rgaps_os::Mapping;
 use rgaps_shm::writer::pool::block_bytes;
 use rgaps_shm::{BareBlock, BareTlsf, Block, PoolAllocator};
 
-use super::measure::{Pairs, seconds};
-use super::{BenchError, Bound, Effort, Row};
+use crate::measure::{Pairs, seconds};
+use crate::{BenchError, Bound, Effort, Row};
 
 const BENCH: &str = "alloc";
 const POOL_BYTES: u64 = 256 << 20;

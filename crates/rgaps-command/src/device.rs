@@ -5,19 +5,29 @@ use std::collections::BTreeMap;
 use rgaps::NodeError;
 use rgaps::device::{Choice, Chosen, open};
 use rgaps_control::Config;
+use rgaps_control::config::ConfigError;
 
-use crate::CommandError;
+/// The device of a command cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no such device.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
 
 /// The device in the flag, else in the configuration (file, environment).
-pub(crate) fn asked_for(flag: Option<Choice>) -> Result<Choice, CommandError> {
+pub fn asked_for(flag: Option<Choice>) -> Result<Choice, DeviceError> {
     if let Some(choice) = flag {
         return Ok(choice);
     }
-    let config = Config::load(&BTreeMap::new()).map_err(|error| CommandError::Other(error.to_string()))?;
+    let config = Config::load(&BTreeMap::new())?;
     Ok(config.device.parse().map_err(NodeError::from)?)
 }
 
 /// Opens the device. A command does this first, so that an unavailable device is reported once.
-pub(crate) fn opened(flag: Option<Choice>) -> Result<Chosen, CommandError> {
+pub fn opened(flag: Option<Choice>) -> Result<Chosen, DeviceError> {
     Ok(open(asked_for(flag)?).map_err(NodeError::from)?)
 }

@@ -28,17 +28,16 @@ use rgaps::device::cuda::{CudaBackend, Properties};
 use rgaps::device::{Backend, Choice};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos};
+use rgaps_command::output::{self, Format};
 use rgaps_control::Config;
 
 pub use roles::{RoleArgs, run as run_role};
 
 use self::report::{Circumstances, Report};
-use super::host::Host;
-use super::measure::Pairs;
-use super::page::PATIENCE;
-use super::{BenchError, Bound, Effort, Row, available_bytes, print};
-use crate::CommandError;
-use crate::output::{self, Format};
+use crate::host::Host;
+use crate::measure::Pairs;
+use crate::page::PATIENCE;
+use crate::{BenchError, Bound, Effort, Row, available_bytes, print};
 
 /// The device name of the stand-in for libcuda (a test compares it with rgaps-standin-cuda).
 pub const STANDIN_NAME: &str = "RGAPS stand-in (no GPU)";
@@ -95,7 +94,7 @@ pub fn run(
     arguments: &Arguments,
     effort: Effort,
     format: Format,
-) -> Result<(), CommandError> {
+) -> Result<(), BenchError> {
     let setup = Setup::new(device, effort)?;
     let mut report = Report::new(Circumstances::now(&setup, &arguments.commit));
     for what in what {
@@ -117,7 +116,7 @@ pub fn run(
         }
         // After each bench, so that an interrupted run keeps its results.
         if let Some(folder) = arguments.out.as_ref().filter(|_| !setup.is_trial) {
-            report.write(folder)?;
+            report.write(folder).map_err(BenchError::system("gpu", "write the report"))?;
         }
     }
     if setup.is_trial && report.failures.is_empty() {
@@ -128,11 +127,11 @@ pub fn run(
         output::json(&report);
     }
     if !report.failures.is_empty() {
-        return Err(CommandError::Other(report.failures.join("\n")));
+        return Err(BenchError::Several(report.failures));
     }
     match report.part.rows.iter().filter(|row| !row.holds()).count() {
         0 => Ok(()),
-        broken => Err(CommandError::Other(format!("{broken} of {} ratios miss their bound", report.part.rows.len()))),
+        missed => Err(BenchError::Missed { missed, all: report.part.rows.len() }),
     }
 }
 
@@ -344,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_memory_that_a_run_needs_is_as_documented() {
-        let page = include_str!("../../../../../docs/gpu-runs.md");
+        let page = include_str!("../../../../docs/gpu-runs.md");
         for count in COUNTS {
             let needs =
                 SIZES.map(|bytes| format!("{:.1} GiB", Needs::of(bytes, count).device as f64 / (1024 * MIB) as f64));

@@ -21,9 +21,9 @@ use super::crew::Crew;
 use super::report::{Figure, Part, Table};
 use super::roles::Payload;
 use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, scan, size};
-use crate::bench::host::{self, Host};
-use crate::bench::measure::median;
-use crate::bench::{BenchError, Bound, Row};
+use crate::host::{self, Host};
+use crate::measure::median;
+use crate::{BenchError, Bound, Row};
 
 const BENCH: &str = "path3";
 const BARE: &str = "bare pinned cuMemcpyHtoDAsync";

@@ -13,7 +13,7 @@ use super::copies::Block;
 use super::crew::Crew;
 use super::report::Part;
 use super::{Setup, WARM_UP, publisher, row, size};
-use crate::bench::{BenchError, Bound, Row, host};
+use crate::{BenchError, Bound, Row, host};
 
 const BENCH: &str = "publish";
 const TOPIC: &str = "bench/publish";

@@ -7,11 +7,11 @@ use comfy_table::Table as Printed;
 use jiff::Timestamp;
 use minijinja::{AutoEscape, Environment, context};
 use rgaps::device::cuda::{Device, uuid_text};
+use rgaps_command::output;
 use serde::Serialize;
 
 use super::{Setup, plot, print};
-use crate::bench::{Bound, Row};
-use crate::output;
+use crate::{Bound, Row};
 
 /// Column titles, and the cells of each line.
 type Cells = (Vec<String>, Vec<Vec<String>>);

@@ -13,8 +13,8 @@ use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSend
 use rgaps_link::{LinkReceiver, LinkSender, MessageId, Origin, RingGeometry, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
 
-use super::BenchError;
-use super::link::{BENCH, PATIENCE, TICK, any_port, failed, system};
+use crate::BenchError;
+use crate::link::{BENCH, PATIENCE, TICK, any_port, failed, system};
 
 /// Records posted at once, as in the manager.
 const BATCH_MAX: usize = 16;

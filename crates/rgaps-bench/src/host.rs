@@ -15,8 +15,8 @@ use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, Subscrib
 use rgaps_os::clock;
 use rgaps_testing::{Child, Ended, RuntimeDir};
 
-use super::BenchError;
-use super::page::{self, Children, MARK, PATIENCE, Page, Proof};
+use crate::BenchError;
+use crate::page::{self, Children, MARK, PATIENCE, Page, Proof};
 
 /// How often the bench checks whether a manager listens, or a subscriber is seen.
 const LOOK: Duration = Duration::from_millis(5);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rgaps_os::{Access, Mapping, memfd};
 
-use super::BenchError;
-use super::measure::median;
+use crate::BenchError;
+use crate::measure::median;
 
 /// A process or a round that takes longer has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

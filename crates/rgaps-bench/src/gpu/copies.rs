@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::contract::part_of;
 use rgaps::device::copy::Arrived;
+use rgaps::device::testing::contract::part_of;
 use rgaps::device::{
     Backend, BufferPart, BufferSpec, ChunkPlan, Completion, DeviceError, DevicePart, HostBuffer, Lane, PoolMemory,
     PoolPart, PoolSpec, PoolingCopy, StagingCopy, StagingSpec, Stream,

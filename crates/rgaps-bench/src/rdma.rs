@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use rgaps_link::rdma::{Candidate, ports};
 use rgaps_link::{RingGeometry, RingOptions, Watermark};
 
-use super::link::{failed, source, system};
-use super::measure::Pairs;
 use super::ring::Ring;
-use super::{BenchError, Bound, Effort, Row};
+use crate::link::{failed, source, system};
+use crate::measure::Pairs;
+use crate::{BenchError, Bound, Effort, Row};
 
 /// The ring of `bench link`.
 const RING_BYTES: u64 = 64 << 20;

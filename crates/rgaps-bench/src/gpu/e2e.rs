@@ -25,11 +25,11 @@ use super::crew::Crew;
 use super::report::{Figure, Part, Table};
 use super::roles::{Payload, write_message};
 use super::{MIB, Setup, WARM_UP, mean, publisher, row, size};
-use crate::bench::host::{self, Host, free_ports, loopback};
-use crate::bench::link::Bare;
-use crate::bench::measure::median;
-use crate::bench::ring::Ring;
-use crate::bench::{BenchError, Bound, Row};
+use crate::host::{self, Host, free_ports, loopback};
+use crate::link::Bare;
+use crate::measure::median;
+use crate::ring::Ring;
+use crate::{BenchError, Bound, Row};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";

@@ -293,5 +293,5 @@ fn inside(offset: u64, bytes: u64, mapped: u64) -> Result<(), OutOfRange> {
 #[cfg(test)]
 #[test]
 fn a_backend_that_is_always_late_keeps_the_contract() {
-    crate::contract::check(&DeferredBackend::default());
+    crate::testing::contract::check(&DeferredBackend::default());
 }

@@ -19,8 +19,8 @@ use super::crew::Crew;
 use super::report::{Part, Table};
 use super::roles::write_message;
 use super::{LARGE, Setup, WARM_UP, publisher, rates, row, scan, size};
-use crate::bench::measure::median;
-use crate::bench::{BenchError, Bound, Row, host};
+use crate::measure::median;
+use crate::{BenchError, Bound, Row, host};
 
 const BENCH: &str = "path1";
 const TOPIC: &str = "bench/path1";

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use rgaps_link::{Integrity, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
 
-use super::measure::Pairs;
 use super::ring::{Ring, join, thread};
-use super::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::measure::Pairs;
+use crate::{BenchError, Bound, Effort, Row, available_bytes};
 
 pub(super) const BENCH: &str = "link";
 /// Size of the ring, and of the bare socket's memory.

@@ -10,10 +10,10 @@ use rgaps::types::Bytes;
 use rgaps::{Node, Publisher};
 use rgaps_os::clock;
 
-use super::host::{self, Host, READ_SHARED, Subscribers};
-use super::measure::{Pairs, median};
-use super::notify::{Body, Crowd};
-use super::{BenchError, Bound, Effort, Row, page};
+use crate::host::{self, Host, READ_SHARED, Subscribers};
+use crate::measure::{Pairs, median};
+use crate::notify::{Body, Crowd};
+use crate::{BenchError, Bound, Effort, Row, page};
 
 const BENCH: &str = "fanout";
 const REFERENCE: &str = "bare futex broadcast";

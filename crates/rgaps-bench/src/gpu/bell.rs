@@ -2,8 +2,8 @@
 
 use rgaps_shm::notify::{Wait, Wake};
 
-use super::super::page::Page;
-use crate::bench::BenchError;
+use crate::BenchError;
+use crate::page::Page;
 
 /// Its name for people.
 pub(super) const BELL: &str = if cfg!(feature = "iceoryx2") { "iceoryx2" } else { "a futex (built without iceoryx2)" };
@@ -28,11 +28,11 @@ fn failed(cause: impl std::fmt::Display) -> BenchError {
 /// The notifying side.
 #[cfg(not(feature = "iceoryx2"))]
 pub(super) fn waking(page: &Page, _: &str) -> Result<Box<dyn Wake>, BenchError> {
-    Ok(Box::new(super::super::notify::BareWake(page.again()?)))
+    Ok(Box::new(crate::notify::BareWake(page.again()?)))
 }
 
 /// The waiting side.
 #[cfg(not(feature = "iceoryx2"))]
 pub(super) fn waiting(page: &Page, _: &str) -> Result<Box<dyn Wait>, BenchError> {
-    Ok(Box::new(super::super::notify::BareWait { page: page.again()?, seen: 0 }))
+    Ok(Box::new(crate::notify::BareWait { page: page.again()?, seen: 0 }))
 }
