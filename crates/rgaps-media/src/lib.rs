@@ -5,6 +5,15 @@
 //!
 //! Files are not trusted: every length is checked against the bytes present before memory is allocated for it, and an error names the file, the
 //! line and the remedy. Saved files read back exactly.
+//!
+//! PNG and JPEG are read by the crate `image`. The parsers of NPY, PCD and PLY are ours, because the crates that were looked at in November 2026
+//! trust a file's own lengths or keep a point as many small objects, and none of their errors names a line:
+//!
+//! | Crate | Finding |
+//! |---|---|
+//! | npyz 0.9.1 | allocates the header length that the file declares, up to 4 GiB; nested brackets cost 35 ms in 60 kB |
+//! | pcd-rs 0.13.0 | allocates both declared lengths of compressed points, up to 4 GiB each; one vector for each field of each point |
+//! | ply-rs-bw 4.0.1 | one map for each vertex: 90 MB for a file of 2.4 MB |
 
 #![forbid(unsafe_code)]
 
