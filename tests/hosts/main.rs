@@ -12,6 +12,7 @@ mod clouds;
 mod containers;
 mod cuts;
 mod deaths;
+mod events;
 mod fanout;
 mod idle;
 mod large;

@@ -115,7 +115,7 @@ impl World {
     pub fn spawn(&self, host: usize, label: &str, command: &mut Command) -> Program {
         let output = self.folder("output").join(format!("{label}.{}", name(host)));
         command.stdout(File::create(&output).unwrap());
-        command.stderr(File::create(output.with_extension("errors")).unwrap());
+        command.stderr(File::create(errors_beside(&output)).unwrap());
         let child = Child::spawn(command).unwrap();
         Program { child, label: format!("{label} on {}", name(host)), output }
     }
@@ -179,6 +179,13 @@ fn is_manager(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "rgapsd")
 }
 
+/// The file of a program's standard error, beside that of its output.
+fn errors_beside(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".errors");
+    name.into()
+}
+
 /// A running program and its output.
 pub struct Program {
     pub child: Child,
@@ -195,7 +202,7 @@ impl Program {
 
     /// Its standard error.
     pub fn errors(&self) -> String {
-        std::fs::read_to_string(self.output.with_extension("errors")).unwrap()
+        std::fs::read_to_string(errors_beside(&self.output)).unwrap()
     }
 
     /// Waits for this many lines of JSON.

@@ -445,6 +445,8 @@ impl Arrival {
         crash::point("arrival.published");
         self.state.received.note(origin, position);
         self.messages += 1;
+        let Origin { publisher, sequence } = origin;
+        tracing::trace!(target: "rgaps::message", topic = %self.setup.key, publisher, sequence, "arrived");
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 //!             in which they were taken. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in staging.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,11 +225,13 @@ impl Outbox {
         Ok(posted)
     }
 
-    /// Posts, as one batch, records that are ready and for which the ring has room. Returns the numbers of records and of completed messages.
+    /// Posts, as one batch, records of this topic that are ready and for which the ring has room. Returns the numbers of records and of completed
+    /// messages.
     pub(crate) fn post(
         &mut self,
         link: &mut dyn LinkSender,
         reusable: RecordSequence,
+        topic: &dyn Display,
     ) -> Result<(usize, u64), PostError> {
         if let Some(stager) = &mut self.stager {
             stager.reusable(reusable);
@@ -256,6 +259,8 @@ impl Outbox {
             }
             if outgoing.is_sent() {
                 ended += 1;
+                let Origin { publisher, sequence } = outgoing.head.origin;
+                tracing::trace!(target: "rgaps::message", %topic, publisher, sequence, "sent");
                 crash::point("link.sent");
             }
         }
@@ -436,7 +441,7 @@ mod tests {
                 outbox.push(held, pool.clone(), envelope, 0);
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
-                    outbox.post(&mut link, reusable).unwrap();
+                    outbox.post(&mut link, reusable, &"a").unwrap();
                     outbox.acknowledge(&mut link, &mut SentCount::default());
                 }
                 taken.push(taken_by_this_thread() - before);

@@ -406,7 +406,7 @@ impl Sender {
         }
         let took = self.take();
         self.tell_skipped(link)?;
-        let (records, messages) = self.outbox.post(link, reusable)?;
+        let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
             self.outbox.release_sent(&mut self.count);

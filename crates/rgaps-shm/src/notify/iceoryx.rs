@@ -1,4 +1,4 @@
-//! iceoryx2's event service behind the notification traits: the paper's baseline, and a way for iceoryx2 programs to wait.
+//! iceoryx2's event service behind the notification traits, as the paper's baseline.
 //!
 //! A notification sends one datagram to each listener, so its cost grows with their number. The service's limits are set here because its
 //! defaults (16 listeners and notifiers, 20 nodes) are below ours.

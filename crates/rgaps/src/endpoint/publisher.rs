@@ -348,6 +348,8 @@ impl PublisherInner {
         };
         let message = loan.message();
         let handle = |position: Position| {
+            let (topic, publisher) = (&self.topic, self.publisher);
+            tracing::trace!(target: "rgaps::message", topic, publisher, sequence, "published");
             Handle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
         };
         let Some(stream) = stream else {

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rgaps_device::Stream;
 use rgaps_os::clock;
-use rgaps_shm::Held;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::words::message::Readiness;
+use rgaps_shm::{Held, MessageInfo};
 
 use crate::dynamic::{DynamicMeta, Kind};
 use crate::endpoint::completions::READY_TICK;
@@ -273,6 +273,8 @@ impl<D: Decoder> Taker<D> {
         let (meta, mut sample) = self.open(held)?;
         sample.bring(awaited, stream).map_err(|source| self.inner.device_error(source))?;
         sample.stream = stream.cloned();
+        let (topic, MessageInfo { publisher, sequence, .. }) = (&self.inner.topic, sample.info);
+        tracing::trace!(target: "rgaps::message", topic, publisher, sequence, "taken");
         Ok((meta, sample))
     }
 
