@@ -1,6 +1,6 @@
 //! Wake-ups: a trait for waiters and one for wakers, with three implementations (futex, eventfd, iceoryx2's event service).
 //!
-//! A waiter arms, looks for a message, and only then sleeps. A publisher publishes, and then wakes. With a full fence on both sides (bell.rs),
+//! A waiter arms, looks for a message, and only then sleeps. A publisher publishes, and then wakes. With a full fence on both sides (wake_up.rs),
 //! either the waiter finds the message or the publisher sees the sleeper. So a publisher makes the system call only if a subscriber may sleep.
 //!
 //! A subscriber that releases a message may not write the word that publishers sleep on. So it can miss a publisher that is about to sleep; that
@@ -20,7 +20,7 @@ use rgaps_os::{EventFd, futex};
 use crate::layout::WakeWords;
 use crate::pages::SubscriberPages;
 use crate::segment::{Segment, clear_bit, set_bit};
-use crate::words::bell;
+use crate::words::wake_up;
 
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;
@@ -149,7 +149,7 @@ impl Wait for FutexWait {
         let mut own = self.lock();
         own.armed += u32::from(is_new);
         let calls = own.calls;
-        let seen = bell::announce(self.count(), || match &self.sleeper {
+        let seen = wake_up::announce_sleep(self.count(), || match &self.sleeper {
             Sleeper::Subscriber(pages) => pages.words().asleep.store(1, Ordering::Relaxed),
             Sleeper::Publisher(slot) => set_bit(&self.segment.header().space.0.sleepers, *slot),
         });
@@ -176,14 +176,14 @@ impl Wait for FutexWait {
 
 /// For subscribers, after a release: wakes publishers that sleep until there is space. A subscriber may not write the count, so a publisher that
 /// is about to sleep may miss this; it looks again soon (space.rs).
-pub(crate) fn ring_space(words: &WakeWords) {
-    if bell::is_awaited(|| words.sleepers.iter().any(|word| word.load(Ordering::Relaxed) != 0)) {
+pub(crate) fn wake_waiting_publishers(words: &WakeWords) {
+    if wake_up::has_sleepers(|| words.sleepers.iter().any(|word| word.load(Ordering::Relaxed) != 0)) {
         futex::wake_all(&words.count);
     }
 }
 
 /// Wakes all sleepers, whether or not they have announced themselves: after a death.
-pub(crate) fn ring_always(count: &AtomicU32) {
+pub(crate) fn wake_all(count: &AtomicU32) {
     count.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(count);
 }

@@ -12,7 +12,7 @@ use crate::layout::{
     QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, arrived_offset, message_offset,
     pages_of_messages, publisher_offset, subscriber_offset,
 };
-use crate::notify::ring_always;
+use crate::notify::wake_all;
 use crate::raw::view;
 use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::words::history::MessageRef;
@@ -233,8 +233,8 @@ impl Segment {
 
     /// Wakes all sleepers, after a death, so that they look again. The segment must be mapped for writing.
     pub fn wake_everybody(&self) {
-        ring_always(&self.header().arrivals.0);
-        ring_always(&self.header().space.0.count);
+        wake_all(&self.header().arrivals.0);
+        wake_all(&self.header().space.0.count);
     }
 
     /// The present occupant of a subscriber slot.

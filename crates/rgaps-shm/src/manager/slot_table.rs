@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
-use crate::notify::ring_always;
+use crate::notify::wake_all;
 use crate::pages::{SubscriberFile, SubscriberPages};
 use crate::reader::past::find_in_queue;
 use crate::segment::{AttachError, Segment, bits, clear_bit, entries_of, set_bit};
@@ -279,7 +279,7 @@ impl SlotTable {
         if let Some(pages) = pages {
             pages.give_back();
         }
-        ring_always(&header.space.0.count);
+        wake_all(&header.space.0.count);
         true
     }
 

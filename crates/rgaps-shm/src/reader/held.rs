@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::crash;
 use crate::info::{MessageInfo, Stamps, decode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, PUBLISHERS_MAX};
-use crate::notify::ring_space;
+use crate::notify::wake_waiting_publishers;
 use crate::pages::SubscriberPages;
 use crate::segment::{Segment, whole};
 use crate::slot::PublisherSlot;
@@ -108,7 +108,7 @@ impl Drop for Held {
         self.pages.hold(self.message.index).release(self.message.generation);
         self.pages.words().held.fetch_sub(1, Ordering::Relaxed);
         crash::point("release.done");
-        ring_space(&self.segment.header().space.0);
+        wake_waiting_publishers(&self.segment.header().space.0);
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::crash;
 use crate::info::MessageInfo;
 use crate::layout::{SlotState, SubscriberRecord, SubscriberWords};
-use crate::notify::{FutexWait, ring_space};
+use crate::notify::{FutexWait, wake_waiting_publishers};
 use crate::pages::SubscriberPages;
 use crate::reader::held::{Held, HeldCounts, read_info};
 use crate::reader::past::{history, want_history};
@@ -214,7 +214,7 @@ impl ReaderPort {
     /// Gives up a message that this reader will not read, and wakes publishers that wait for space.
     pub(crate) fn give_up(&self, message: MessageRef) {
         self.pages.hold(message.index).pass(message.generation);
-        ring_space(&self.segment.header().space.0);
+        wake_waiting_publishers(&self.segment.header().space.0);
     }
 
     /// The life in which a message waits for this reader; `None` if it does not.
@@ -448,7 +448,7 @@ impl ReaderPort {
             self.give_up(message);
         }
         self.words().cursor.store(u64::MAX, Ordering::Release);
-        ring_space(&self.segment.header().space.0);
+        wake_waiting_publishers(&self.segment.header().space.0);
     }
 
     /// A waiter for messages. Each thread that waits needs its own.

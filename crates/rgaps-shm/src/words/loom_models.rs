@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicU64 as PlainAtomicU64;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use crate::words::bell;
 use crate::words::join::{JOINING, Look, join};
 use crate::words::message::{
     Generation, HoldWord, Holding, Life, MessageWords, Need, ReaderWords, Readiness, State, ready_word, released_word,
 };
 use crate::words::queue::{MessageIndex, Named, Position, Queue, Slot};
 use crate::words::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::words::wake_up;
 
 /// Explores every interleaving, unless LOOM_MAX_PREEMPTIONS limits them.
 fn model(check: impl Fn() + Send + Sync + 'static) {
@@ -701,20 +701,20 @@ fn loom_ready_poisoning_and_leaving_history_at_once_both_succeed() {
 }
 
 #[test]
-fn loom_bell_no_subscriber_sleeps_through_a_publication() {
+fn loom_wake_up_no_subscriber_sleeps_through_a_publication() {
     model(|| {
         let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
         let publisher = {
             let words = words.clone();
             thread::spawn(move || {
                 words.2.queue().publish(named(1)).unwrap();
-                bell::is_heard(&words.0, || words.1.load(Ordering::Relaxed) != 0)
+                wake_up::must_wake(&words.0, || words.1.load(Ordering::Relaxed) != 0)
             })
         };
         let sleeper = {
             let words = words.clone();
             thread::spawn(move || {
-                let seen = bell::announce(&words.0, || words.1.store(1, Ordering::Relaxed));
+                let seen = wake_up::announce_sleep(&words.0, || words.1.store(1, Ordering::Relaxed));
                 (words.2.queue().read(Position(0)) == Slot::Empty, seen)
             })
         };

@@ -76,7 +76,7 @@ fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
         manager.lock().unwrap().drain_publisher(slot);
     }
     topic.closed.fetch_add(1, Ordering::AcqRel);
-    topic.ring_always();
+    topic.wake_all();
 }
 
 /// The occupants of a subscriber slot, one after the other.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::notify::ring_always;
+use crate::notify::wake_all;
 use crate::segment::Segment;
 use crate::words::history::MessageRef;
 
@@ -28,7 +28,7 @@ impl PendingMessage {
     /// this.
     pub fn poison(&self) -> bool {
         let poisoned = self.segment.words(self.message.index).poison(self.message.generation);
-        ring_always(&self.segment.header().arrivals.0);
+        wake_all(&self.segment.header().arrivals.0);
         poisoned
     }
 }

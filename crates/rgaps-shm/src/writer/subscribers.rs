@@ -13,9 +13,9 @@ use crate::notify::Wake;
 use crate::pages::SubscriberPages;
 use crate::segment::{Segment, bits};
 use crate::slot::SubscriberSlot;
-use crate::words::bell;
 use crate::words::message::{Generation, Holding, Need, ReaderWords};
 use crate::words::queue::MessageIndex;
+use crate::words::wake_up;
 
 #[derive(Debug)]
 struct Known {
@@ -191,7 +191,7 @@ impl Wake for Subscribers {
     fn wake(&mut self) -> io::Result<()> {
         let header = self.segment.header();
         let arrivals = &header.arrivals.0;
-        if bell::is_heard(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
+        if wake_up::must_wake(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
             futex::wake_all(arrivals);
         }
         let mut outcome = Ok(());

@@ -82,7 +82,7 @@ impl Manager {
         assert!(words.state.compare_exchange(active, draining, Ordering::AcqRel, Ordering::Relaxed).is_ok());
         self.topic().publisher_mask.fetch_and(!(1 << slot), Ordering::SeqCst);
         self.reclaim(slot, Need::None);
-        self.topic().ring_always();
+        self.topic().wake_all();
     }
 
     /// Like `SlotTable::reclaim_sparing`: how many messages of a draining publisher are left.

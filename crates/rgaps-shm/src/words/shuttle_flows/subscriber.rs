@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::words::bell;
 use crate::words::history::MessageRef;
 use crate::words::message::{Life, Readiness};
 use crate::words::queue::{Position, Slot};
 use crate::words::shuttle_flows::topic::{PUBLISHERS, Pages, Payload, SlotId, Topic, bits, named};
 use crate::words::shuttle_flows::{one_in, pick};
 use crate::words::sync::Ordering;
+use crate::words::wake_up;
 
 /// Most messages that a subscriber holds.
 const HELD_MAX: usize = 3;
@@ -92,7 +92,7 @@ impl Subscriber {
     /// Like `FutexWait` and the loop around it.
     fn sleep(&mut self) {
         let asleep = &self.pages.asleep;
-        let seen = bell::announce(&self.topic.arrivals, || asleep.store(1, Ordering::Relaxed));
+        let seen = wake_up::announce_sleep(&self.topic.arrivals, || asleep.store(1, Ordering::Relaxed));
         if !self.take() && self.topic.closed.load(Ordering::Acquire) < PUBLISHERS as u32 {
             self.topic.sleep(seen, self.cursor);
         }

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::words::bell;
 use crate::words::history::MessageRef;
 use crate::words::message::{Generation, HoldWord, Life, MessageWords, Need, ReaderWords};
 use crate::words::queue::{MessageIndex, Named, Position, Queue, Slot};
 use crate::words::shuttle_flows::fates;
 use crate::words::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::words::wake_up;
 
 pub(super) const PUBLISHERS: usize = 2;
 pub(super) const SUBSCRIBERS: usize = 3;
@@ -247,8 +247,8 @@ impl Topic {
             .find(|position| self.queue().read(Position(*position)) == Slot::Message(named))
     }
 
-    /// Like `notify::ring_always`.
-    pub(super) fn ring_always(&self) {
+    /// Like `notify::wake_all`.
+    pub(super) fn wake_all(&self) {
         self.arrivals.fetch_add(1, Ordering::AcqRel);
         fates::wake_all();
     }
@@ -354,7 +354,7 @@ impl Subscribers {
 
     pub(super) fn wake(&self) {
         let is_asleep = |slot| self.get(slot).is_none_or(|pages| pages.asleep.load(Ordering::Relaxed) != 0);
-        if bell::is_heard(&self.topic.arrivals, || self.topic.occupants().any(is_asleep)) {
+        if wake_up::must_wake(&self.topic.arrivals, || self.topic.occupants().any(is_asleep)) {
             fates::wake_all();
         }
     }
