@@ -14,7 +14,7 @@ use crate::reader::past::find_in_queue;
 use crate::segment::{AttachError, Segment, bits, clear_bit, entries_of, set_bit};
 use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::words::history::MessageRef;
-use crate::words::join::{JOINING, Look, join};
+use crate::words::join::{JOINING, PublishFence, join};
 use crate::words::message::{Generation, Need, Readiness, State};
 use crate::words::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
 use crate::writer::subscribers::{Offered, Subscribers};
@@ -447,13 +447,13 @@ impl SlotTable {
                 words.resume(generation);
                 debug_assert_ne!(words.readiness(generation), Readiness::Pending);
                 let position = self.position(MessageRef { index, generation });
-                let look = Look::begin();
+                let fence_passed = PublishFence::pass();
                 let end = self.segment.queue().end().0;
                 // Whether history kept it is lost with its owner: assume so.
                 let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept: true };
                 words.try_reclaim(
                     (generation, owner),
-                    look,
+                    fence_passed,
                     || subscribers.readers(offered).any(|reader| reader.need(end) > spared),
                     || subscribers.readers(offered).any(|reader| reader.is_holding()),
                 ) && words.finish(generation, owner)

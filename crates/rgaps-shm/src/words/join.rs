@@ -22,11 +22,11 @@ pub(crate) fn join(visible: impl FnOnce(), joined: &AtomicU64, queue: Queue<'_>)
 
 /// Proof that the caller passed the fence after publishing, and before it reads which subscribers are visible.
 #[derive(Clone, Copy, Debug)]
-pub struct Look(());
+pub struct PublishFence(());
 
-impl Look {
+impl PublishFence {
     /// Passes the fence. Read the visible subscribers after this.
-    pub fn begin() -> Self {
+    pub fn pass() -> Self {
         fence(Ordering::SeqCst);
         Self(())
     }

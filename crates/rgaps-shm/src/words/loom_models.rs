@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64 as PlainAtomicU64;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use crate::words::join::{JOINING, Look, join};
+use crate::words::join::{JOINING, PublishFence, join};
 use crate::words::message::{
     Generation, HoldWord, Holding, Life, MessageWords, Need, ReaderWords, Readiness, State, ready_word, released_word,
 };
@@ -277,10 +277,10 @@ impl Topic {
 
     /// Like `WriterPort::try_free`.
     fn free(&self, (generation, position): Published, depth: u64, spared: Need) -> bool {
-        let (look, end) = (Look::begin(), self.queue().end().0);
+        let (fence_passed, end) = (PublishFence::pass(), self.queue().end().0);
         let won = self.words().try_reclaim(
             (generation, OWNER),
-            look,
+            fence_passed,
             || self.readers(depth).any(|reader| reader.need(position.0, generation, end) > spared),
             || self.is_held(depth, generation),
         );
@@ -455,7 +455,7 @@ fn loom_message_two_threads_that_free_a_message_free_it_once() {
         let first = topic.publish(1, false).unwrap();
         let free = move |topic: &Topic| {
             let is_held = || topic.is_held(1, first.0);
-            let won = topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, is_held);
+            let won = topic.words().try_reclaim((first.0, OWNER), PublishFence::pass(), || false, is_held);
             won && topic.words().finish(first.0, OWNER)
         };
         let others = [spawn(&topic, free), spawn(&topic, free)];
@@ -614,11 +614,11 @@ fn dead_after(steps: usize) {
         let reclaim = |topic: &Topic| match steps {
             0 => false,
             // The owner died before it read the hold words.
-            1 => topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, || false),
+            1 => topic.words().try_reclaim((first.0, OWNER), PublishFence::pass(), || false, || false),
             // The owner died before it finished the message.
             _ => {
                 let is_held = || topic.is_held(1, first.0);
-                topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, is_held)
+                topic.words().try_reclaim((first.0, OWNER), PublishFence::pass(), || false, is_held)
             }
         };
         if steps > 0 {

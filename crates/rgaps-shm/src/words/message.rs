@@ -30,7 +30,7 @@
 //! the subscriber has lost the message, and the owner tries again later. This happens only to messages that the owner found unneeded, or drops on
 //! purpose.
 
-use crate::words::join::{JOINING, Look};
+use crate::words::join::{JOINING, PublishFence};
 use crate::words::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The number of a table entry's life. Freeing a published message begins the next life.
@@ -416,7 +416,7 @@ impl<'a> MessageWords<'a> {
     pub fn try_reclaim(
         &self,
         (generation, owner): (Generation, u16),
-        _: Look,
+        _: PublishFence,
         needs: impl FnOnce() -> bool,
         is_held: impl FnOnce() -> bool,
     ) -> bool {
@@ -539,7 +539,7 @@ mod tests {
             let reader = self.reader(depth);
             self.words().try_reclaim(
                 (generation, 3),
-                Look::begin(),
+                PublishFence::pass(),
                 || reader.need(0, generation, end) > spared,
                 || reader.is_holding(generation),
             )
@@ -701,7 +701,8 @@ mod tests {
         let words = entry.words();
         let generation = entry.published(true);
         let life = words.life();
-        let reclaim = |(generation, owner)| words.try_reclaim((generation, owner), Look::begin(), || false, || false);
+        let reclaim =
+            |(generation, owner)| words.try_reclaim((generation, owner), PublishFence::pass(), || false, || false);
         assert!(words.in_history(generation) && !words.in_history(generation.next()));
         assert!(!reclaim((generation, 3)), "history keeps it");
         assert!(words.leave_history(generation) && !words.in_history(generation));
@@ -716,7 +717,7 @@ mod tests {
         assert!(!words.finish(generation, 3), "it is as it was before");
         assert!(!reclaim((generation, 4)));
         let free = Entry::new();
-        assert!(!free.words().try_reclaim((Generation(0), 0), Look::begin(), || false, || false));
+        assert!(!free.words().try_reclaim((Generation(0), 0), PublishFence::pass(), || false, || false));
     }
 
     #[test]
@@ -826,7 +827,7 @@ mod tests {
                 queue.publish(named).unwrap();
                 let needs = || readers().any(|reader| reader.need(number, generation, number + 1) > Need::None);
                 let is_held = || readers().any(|reader| reader.is_holding(generation));
-                until(|| words.try_reclaim((generation, 3), Look::begin(), needs, is_held).then_some(()));
+                until(|| words.try_reclaim((generation, 3), PublishFence::pass(), needs, is_held).then_some(()));
                 // SAFETY: no reader holds the message, and none can begin to.
                 unsafe { *block.0.get() = u64::MAX };
                 assert!(words.finish(generation, 3));

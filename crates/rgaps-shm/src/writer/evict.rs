@@ -42,7 +42,8 @@ impl Droppable {
         }
     }
 
-    pub(crate) fn spares(self, idle: &IdleReaders, reader: &Reader<'_>) -> bool {
+    /// Whether this subscriber may lose unread messages.
+    pub(crate) fn includes(self, idle: &IdleReaders, reader: &Reader<'_>) -> bool {
         match self {
             Self::None => false,
             Self::OfIdle => idle.has_idle(reader),

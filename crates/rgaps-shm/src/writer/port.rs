@@ -29,7 +29,7 @@ use crate::pages::SubscriberPages;
 use crate::segment::{Segment, entries_of, halves};
 use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::words::history::{History, MessageRef};
-use crate::words::join::Look;
+use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State};
 use crate::words::queue::{MessageIndex, Named, Position, QueueError};
 use crate::writer::evict::{Droppable, IdleReaders};
@@ -390,15 +390,15 @@ impl WriterPort {
     }
 
     /// Passes the fence, and reads where the queue ends.
-    pub(crate) fn begin_pass(&self) -> (Look, u64) {
-        (Look::begin(), self.segment.queue().end().0)
+    pub(crate) fn begin_pass(&self) -> (PublishFence, u64) {
+        (PublishFence::pass(), self.segment.queue().end().0)
     }
 
     /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
     pub(crate) fn try_free(
         &mut self,
         at: usize,
-        (look, end): (Look, u64),
+        (fence_passed, end): (PublishFence, u64),
         is_spared: impl Fn(&Reader<'_>) -> bool,
     ) -> bool {
         let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
@@ -411,7 +411,7 @@ impl WriterPort {
         let words = self.segment.words(index);
         let won = words.try_reclaim(
             (generation, self.slot.index),
-            look,
+            fence_passed,
             || self.subscribers.readers(offered).any(needs),
             || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
         );

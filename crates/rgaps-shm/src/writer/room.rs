@@ -133,7 +133,7 @@ impl WriterPort {
         let MessageRef { index, generation } = message.message;
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
-            Need::Soft => !droppable.spares(&self.stalled, &reader),
+            Need::Soft => !droppable.includes(&self.stalled, &reader),
             Need::None => false,
         };
         let is_filled = self.segment.words(index).readiness(generation) != Readiness::Pending;
@@ -145,8 +145,8 @@ impl WriterPort {
     fn drop_oldest(&mut self, droppable: Droppable) -> bool {
         let pass = self.begin_pass();
         let stalled = std::mem::take(&mut self.stalled);
-        let dropped =
-            (0..self.outstanding.len()).any(|at| self.try_free(at, pass, |reader| droppable.spares(&stalled, reader)));
+        let dropped = (0..self.outstanding.len())
+            .any(|at| self.try_free(at, pass, |reader| droppable.includes(&stalled, reader)));
         self.stalled = stalled;
         dropped
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::words::history::MessageRef;
-use crate::words::join::{JOINING, Look, join};
+use crate::words::join::{JOINING, PublishFence, join};
 use crate::words::message::{Generation, Need, Readiness, State};
 use crate::words::queue::{MessageIndex, Position, Slot};
 use crate::words::shuttle_flows::publisher::Publisher;
@@ -118,12 +118,12 @@ impl Manager {
                 let is_noted =
                     noted != u64::MAX && topic.queue().read(Position(noted)) == Slot::Message(named(message));
                 let position = if is_noted { Some(noted) } else { topic.find_in_queue(message) };
-                let look = Look::begin();
+                let fence_passed = PublishFence::pass();
                 let end = topic.queue().end().0;
                 let offered = Offered { message, position, was_kept: true };
                 let is_finished = words.try_reclaim(
                     (message.generation, owner),
-                    look,
+                    fence_passed,
                     || self.0.readers(offered).any(|reader| reader.need(end) > spared),
                     || self.0.readers(offered).any(|reader| reader.is_holding()),
                 ) && words.finish(message.generation, owner);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::words::history::{History, MessageRef};
-use crate::words::join::Look;
+use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State, ready_word};
 use crate::words::queue::MessageIndex;
 use crate::words::shuttle_flows::topic::{Offered, Payload, RUN, Reader, SlotId, Subscribers, Topic, named};
@@ -170,19 +170,19 @@ impl Publisher {
         }
     }
 
-    fn begin_pass(&self) -> (Look, u64) {
-        (Look::begin(), self.topic().queue().end().0)
+    fn begin_pass(&self) -> (PublishFence, u64) {
+        (PublishFence::pass(), self.topic().queue().end().0)
     }
 
     /// Like `WriterPort::try_free`.
-    fn try_free(&mut self, at: usize, (look, end): (Look, u64), spared: Need) -> bool {
+    fn try_free(&mut self, at: usize, (fence_passed, end): (PublishFence, u64), spared: Need) -> bool {
         let Outstanding { message, position, was_kept } = self.outstanding[at];
         let offered = Offered { message, position: Some(position), was_kept };
         let words = self.topic().words(message.index);
         let owner = self.slot.0 as u16;
         let won = words.try_reclaim(
             (message.generation, owner),
-            look,
+            fence_passed,
             || self.subscribers.readers(offered).any(|reader: Reader<'_>| reader.need(end) > spared),
             || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
         );
