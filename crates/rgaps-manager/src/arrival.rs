@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::qos::Exhaustion;
 use rgaps_control::wire::SIZE_MAX;
 use rgaps_control::{HostId, TopicId, TopicKey};
-use rgaps_device::copy::{Arrived, PoolBlock};
+use rgaps_device::copy::{ArrivedChunk, PoolBlock};
 use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolPart, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::SocketReader;
@@ -397,7 +397,7 @@ impl Arrival {
         };
         self.unlooked += span.bytes;
         let target = PoolBlock { pool_offset: loan.offset(), bytes: partial.info.bytes };
-        let arrived = Arrived { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
+        let arrived = ArrivedChunk { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
         self.copied_at = if self.copies.under_way() == 0 { Instant::now() } else { self.copied_at };
         let started = self.copies.start(&lane, target, arrived, ());
         crash::point("arrival.chunk");

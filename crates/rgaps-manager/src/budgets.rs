@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rgaps_control::{Budget, Limits, Refusals};
 use rgaps_os::{EventFd, fds};
 
-use crate::arrived::Arrived;
+use crate::arrival_budget::ArrivalBudget;
 use crate::links::Links;
 
 /// Shared by all parts.
@@ -15,7 +15,7 @@ pub(crate) struct Budgets {
     /// How often each budget was exceeded.
     pub(crate) refusals: Arc<Refusals>,
     /// Memory for arriving messages.
-    pub(crate) arrived: Arc<Arrived>,
+    pub(crate) arrived: Arc<ArrivalBudget>,
     pub(crate) links: Arc<Links>,
     pub(crate) fds: Arc<FileDescriptors>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Budgets {
 impl Budgets {
     pub(crate) fn new(limits: &Limits) -> Self {
         let refusals = Arc::<Refusals>::default();
-        let arrived = Arc::new(Arrived::new(limits, refusals.clone()));
+        let arrived = Arc::new(ArrivalBudget::new(limits, refusals.clone()));
         let fds = Arc::new(FileDescriptors::new(limits));
         let links = Arc::new(Links::new(limits, refusals.clone(), fds.clone()));
         Self { limits: limits.clone(), refusals, arrived, links, fds }

@@ -10,7 +10,7 @@ use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, 
 use rgaps_os::memfd;
 use rgaps_shm::{PublisherSlot, SlotTable};
 
-use crate::arrived::Charge;
+use crate::arrival_budget::Charge;
 
 /// The pools of one topic, shared with its workers. A pool of a former occupant of a slot is freed when the slot's next occupant gets its own pool.
 #[derive(Clone, Debug)]

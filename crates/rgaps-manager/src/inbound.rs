@@ -8,7 +8,7 @@ use rgaps_link::tcp::LinkToken;
 use rgaps_os::EventFd;
 use rgaps_shm::{PublisherSlot, SubscriberPages, WriterPort};
 
-use crate::arrived::Charge;
+use crate::arrival_budget::Charge;
 use crate::links::LinkPermit;
 use crate::received::Received;
 

@@ -15,7 +15,7 @@ mod addresses;
 mod adoption;
 mod answers;
 mod arrival;
-mod arrived;
+mod arrival_budget;
 mod budgets;
 mod client_budgets;
 mod clients;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use rgaps_link::Origin;
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
-use rgaps_shm::manager::arrived::{Arrived, Place, Told};
+use rgaps_shm::manager::arrival_records::{ArrivalRecords, RecordIndex, RecordedArrival};
 use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
@@ -25,7 +25,7 @@ struct Known {
     /// The last sequence in the present port, whose history late joiners get.
     here: u64,
     /// Its record in the segment.
-    place: Option<Place>,
+    place: Option<RecordIndex>,
 }
 
 /// What an arriving message is for the subscribers of this host.
@@ -45,7 +45,7 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Received {
     source_host: [u8; 16],
-    records: Arrived,
+    records: ArrivalRecords,
     known: HashMap<u64, Known>,
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
@@ -56,7 +56,7 @@ pub(crate) struct Received {
 
 impl Received {
     /// For a host of which nothing is known. `records`: those of the topic.
-    pub(crate) fn new(source_host: [u8; 16], records: Arrived) -> Self {
+    pub(crate) fn new(source_host: [u8; 16], records: ArrivalRecords) -> Self {
         let (known, start) = (HashMap::new(), Position(0));
         Self { source_host, records, known, start, has_begun: false, ended_ports: 0 }
     }
@@ -68,7 +68,7 @@ impl Received {
     }
 
     /// Merges what the segment says.
-    pub(crate) fn recall(&mut self, told: impl IntoIterator<Item = (u64, Told)>) {
+    pub(crate) fn recall(&mut self, told: impl IntoIterator<Item = (u64, RecordedArrival)>) {
         for (publisher, (last, place)) in told {
             let known = self.known.get(&publisher).copied();
             if known.is_none_or(|known| known.last.sequence < last.sequence) {
@@ -89,10 +89,11 @@ impl Received {
             published.get(publisher).is_some_and(|last| known.last.sequence > *last)
         };
         let forgotten: Vec<Known> = self.known.extract_if(is_false).map(|(_, known)| known).collect();
-        forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_place(place));
+        forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
         if !forgotten.is_empty() {
             let unknown = told().into_iter().filter(|(publisher, _)| !self.known.contains_key(publisher));
-            let unknown: Vec<(u64, Told)> = unknown.map(|(publisher, last)| (publisher, (last, None))).collect();
+            let unknown: Vec<(u64, RecordedArrival)> =
+                unknown.map(|(publisher, last)| (publisher, (last, None))).collect();
             self.recall(unknown);
         }
         forgotten.len()
@@ -185,14 +186,14 @@ impl Received {
 
     /// Forgets all publishers of the host.
     pub(crate) fn forget(self) {
-        self.known.values().filter_map(|known| known.place).for_each(|place| self.records.free_place(place));
+        self.known.values().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
     }
 
     fn insert(&mut self, publisher: u64, mut known: Known) {
         if self.known.len() >= PUBLISHERS_MAX && !self.known.contains_key(&publisher) {
             let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
             let silent = silent.and_then(|silent| self.known.remove(&silent)).and_then(|known| known.place);
-            silent.into_iter().for_each(|place| self.records.free_place(place));
+            silent.into_iter().for_each(|place| self.records.free_record(place));
         }
         known.place = known.place.or_else(|| self.records.reserve(self.source_host, publisher));
         self.write(&known);
@@ -215,7 +216,7 @@ mod tests {
 
     fn received() -> Received {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
-        Received::new([7; 16], Arrived::new(segment))
+        Received::new([7; 16], ArrivalRecords::new(segment))
     }
 
     fn origin(sequence: u64) -> Origin {
@@ -253,11 +254,11 @@ mod tests {
     #[test]
     fn a_successor_knows_what_arrived_and_what_was_counted() {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
-        let mut first = Received::new([7; 16], Arrived::new(segment.clone()));
+        let mut first = Received::new([7; 16], ArrivalRecords::new(segment.clone()));
         first.note(origin(7), Position(3));
         first.give_up(origin(9));
         first.note(Origin { publisher: 2, sequence: 4 }, Position(5));
-        let (records, mut told) = Arrived::take_over(segment);
+        let (records, mut told) = ArrivalRecords::take_over(segment);
         let mut successor = Received::new([7; 16], records);
         successor.recall(told.remove(&[7; 16]).unwrap());
         let mut resume = successor.resume();

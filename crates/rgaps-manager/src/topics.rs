@@ -11,7 +11,7 @@ use rgaps_control::{
     Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
-use rgaps_shm::manager::arrived::Arrived;
+use rgaps_shm::manager::arrival_records::ArrivalRecords;
 use rgaps_shm::manager::last_received::{last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
@@ -59,7 +59,7 @@ pub(crate) struct Topic {
     /// Which messages have arrived, for hosts whose arrival has ended.
     pub(crate) departed: HashMap<HostId, Received>,
     /// The segment's records of what has arrived.
-    pub(crate) arrived: Arrived,
+    pub(crate) arrived: ArrivalRecords,
     /// The endpoints announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
     /// The note for a successor, as it was written last; `None` if it could not be written or has been removed.
@@ -126,7 +126,7 @@ impl Topic {
     /// A topic with a segment: a new one, or one that a predecessor made. What it says of messages from other hosts than `own` is taken over.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>, own: HostId) -> Self {
         let slot_table = SlotTable::new(segment.clone());
-        let (arrived, mut told) = Arrived::take_over(segment.clone());
+        let (arrived, mut told) = ArrivalRecords::take_over(segment.clone());
         // Now, before publishers of this host reuse the entries that say it.
         for (host, last) in last_received_by_host(&segment).into_iter().filter(|(host, _)| *host != own.0) {
             let of_host = told.entry(host).or_default();

@@ -5,7 +5,7 @@
 //!   the segment, which the manager and publishers can write:
 //!   Header │ SubscriberRecord[16] │ PublisherRecord[256] │ SubscriberRecord[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
 //!          └───── by the manager; each publisher writes its own record ──────┘  by publishers      by producers' streams     by its publisher
-//!   │ ArrivedRecord[4096]
+//!   │ ArrivalRecord[4096]
 //!     by the manager
 //!
 //!   one file per client, with one place per subscriber; the manager creates it, the client writes it (pages.rs):
@@ -40,7 +40,7 @@ pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 pub const META_BYTES_MAX: usize = 1024;
 
 /// Publishers of other hosts of which the segment tells a manager's successor what has arrived. Of more, it tells what the message table still has.
-pub const ARRIVED_MAX: u32 = 4096;
+pub const ARRIVAL_RECORDS_MAX: u32 = 4096;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -82,7 +82,7 @@ pub struct Header {
     /// Subscriber slots whose occupants have eventfds.
     pub event_fds: Line<SubscriberMask>,
     /// Records of arrivals that were ever used, counted from the first.
-    pub arrived: AtomicU32,
+    pub arrival_records: AtomicU32,
     /// How many ports of remote hosts have ended.
     pub ended_ports: AtomicU32,
 }
@@ -271,10 +271,10 @@ pub struct MessageEntry {
     pub meta: [AtomicU64; META_BYTES_MAX / 8],
 }
 
-/// What has arrived from a publisher of another host, for a manager's successor (arrived.rs).
+/// What has arrived from a publisher of another host, for a manager's successor (arrival_records.rs).
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct ArrivedRecord {
+pub struct ArrivalRecord {
     /// The publisher's host, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
     /// The publisher's identity.
@@ -286,7 +286,7 @@ pub struct ArrivedRecord {
 }
 
 const _: () = {
-    assert!(size_of::<ArrivedRecord>() == 64);
+    assert!(size_of::<ArrivalRecord>() == 64);
     assert!(size_of::<Header>() as u64 <= FIRST_SUBSCRIBERS_OFFSET);
     assert!(PUBLISHERS_OFFSET.is_multiple_of(128));
     assert!(size_of::<PublisherRecord>() == 128);
@@ -314,10 +314,10 @@ pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
 /// Bytes of the ready words.
 pub(crate) const READY_BYTES: u64 = MESSAGES_MAX as u64 * 4;
 const MESSAGES_OFFSET: u64 = (READY_OFFSET + READY_BYTES).next_multiple_of(PAGE_BYTES);
-const ARRIVED_OFFSET: u64 =
+const ARRIVAL_RECORDS_OFFSET: u64 =
     (MESSAGES_OFFSET + MESSAGES_MAX as u64 * size_of::<MessageEntry>() as u64).next_multiple_of(PAGE_BYTES);
 /// Length of the segment, nearly all of it holes.
-pub const SEGMENT_BYTES: u64 = ARRIVED_OFFSET + ARRIVED_MAX as u64 * size_of::<ArrivedRecord>() as u64;
+pub const SEGMENT_BYTES: u64 = ARRIVAL_RECORDS_OFFSET + ARRIVAL_RECORDS_MAX as u64 * size_of::<ArrivalRecord>() as u64;
 /// Offset of the hold words in a subscriber's own place.
 pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
 /// Bytes of a subscriber's own place, nearly all of them holes.
@@ -340,8 +340,9 @@ pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
 }
 
 /// Offset of a record of arrivals; `None` past the last.
-pub(crate) fn arrived_offset(place: u32) -> Option<u64> {
-    (place < ARRIVED_MAX).then_some(ARRIVED_OFFSET + u64::from(place) * size_of::<ArrivedRecord>() as u64)
+pub(crate) fn arrival_record_offset(place: u32) -> Option<u64> {
+    (place < ARRIVAL_RECORDS_MAX)
+        .then_some(ARRIVAL_RECORDS_OFFSET + u64::from(place) * size_of::<ArrivalRecord>() as u64)
 }
 
 /// Offset and bytes of the whole pages within a run of message entries.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rgaps_os::{Access, ForkGuard, MapError, Mapping, SealError, memfd};
 
 use crate::layout::{
-    ArrivedRecord, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET,
-    QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, arrived_offset, message_offset,
-    pages_of_messages, publisher_offset, subscriber_offset,
+    ArrivalRecord, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET,
+    QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, arrival_record_offset,
+    message_offset, pages_of_messages, publisher_offset, subscriber_offset,
 };
 use crate::notify::wake_all;
 use crate::raw::view;
@@ -173,8 +173,8 @@ impl Segment {
     }
 
     /// A record of arrivals; `None` past the last.
-    pub fn arrived(&self, place: u32) -> Option<&ArrivedRecord> {
-        Some(inside(view::arrived(&self.mapping, arrived_offset(place)?)))
+    pub fn arrival_record(&self, place: u32) -> Option<&ArrivalRecord> {
+        Some(inside(view::arrival_record(&self.mapping, arrival_record_offset(place)?)))
     }
 
     /// A message entry.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::copy::Arrived;
+use rgaps::device::copy::ArrivedChunk;
 use rgaps::device::testing::contract::part_of;
 use rgaps::device::{
     Backend, BufferPart, BufferSpec, ChunkPlan, Completion, DeviceError, DevicePart, HostBuffer, Lane, PoolMemory,
@@ -125,7 +125,7 @@ impl Pooling {
             if !copies.has_room() {
                 copies.wait(TIMEOUT)?;
             }
-            let arrived = Arrived { offset: chunk.offset, bytes: chunk.bytes, buffer_offset: chunk.offset };
+            let arrived = ArrivedChunk { offset: chunk.offset, bytes: chunk.bytes, buffer_offset: chunk.offset };
             started = copies.start(&lane, target, arrived, ());
             if started.is_err() {
                 break;

@@ -11,7 +11,7 @@ mod staging;
 mod tests;
 
 pub use in_flight::InFlight;
-pub use pooling::{Arrived, PoolBlock, PoolingCopy};
+pub use pooling::{ArrivedChunk, PoolBlock, PoolingCopy};
 pub use staging::{SLOTS_MAX, StagedChunk, StagingCopy, StagingSpec};
 
 use crate::backend::{Backend, PoolPart};

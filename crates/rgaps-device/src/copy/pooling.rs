@@ -19,7 +19,7 @@ pub struct PoolBlock {
 
 /// A chunk that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ArrivedChunk {
     /// First byte, from the start of the message.
     pub offset: u64,
     /// Bytes.
@@ -46,8 +46,14 @@ impl<T> PoolingCopy<T> {
     }
 
     /// Starts the copy of a chunk. Returns an error and copies nothing if the chunk exceeds its message or its ring, or if there is no room.
-    pub fn start(&mut self, lane: &Lane<'_>, target: PoolBlock, arrived: Arrived, item: T) -> Result<(), DeviceError> {
-        let Arrived { offset, bytes, buffer_offset } = arrived;
+    pub fn start(
+        &mut self,
+        lane: &Lane<'_>,
+        target: PoolBlock,
+        arrived: ArrivedChunk,
+        item: T,
+    ) -> Result<(), DeviceError> {
+        let ArrivedChunk { offset, bytes, buffer_offset } = arrived;
         if offset.checked_add(bytes).is_none_or(|end| end > target.bytes) {
             return Err(ChunkError::Outside { offset, bytes, total: target.bytes }.into());
         }

@@ -137,7 +137,7 @@ proptest! {
                 if at + chunk.bytes > POOL { at = 0 }
                 let (target, arrived) = (
                     PoolBlock { pool_offset: place(message), bytes: sizes[message] },
-                    Arrived { offset: chunk.offset, bytes: chunk.bytes, buffer_offset: at },
+                    ArrivedChunk { offset: chunk.offset, bytes: chunk.bytes, buffer_offset: at },
                 );
                 while !copy.has_room() {
                     landed.extend(copy.poll().unwrap());
@@ -264,7 +264,7 @@ fn chunks_that_exceed_their_message_or_find_no_room_are_refused() {
     let bench = Bench::new(Arc::new(DeferredBackend::default()));
     let mut copy = PoolingCopy::new(1);
     let target = PoolBlock { pool_offset: 0, bytes: 100 };
-    let arrived = |offset, bytes| Arrived { offset, bytes, buffer_offset: 0 };
+    let arrived = |offset, bytes| ArrivedChunk { offset, bytes, buffer_offset: 0 };
     for (offset, bytes) in [(0, 101), (100, 1), (u64::MAX, 1), (1, u64::MAX)] {
         let outcome = copy.start(&bench.lane(), target, arrived(offset, bytes), ());
         assert!(matches!(outcome, Err(DeviceError::Chunk(ChunkError::Outside { .. }))));

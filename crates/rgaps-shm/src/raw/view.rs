@@ -2,7 +2,7 @@
 
 use rgaps_os::{Mapping, OutOfRange};
 
-use crate::layout::{ArrivedRecord, Header, MessageEntry, PublisherRecord, SubscriberRecord, SubscriberWords};
+use crate::layout::{ArrivalRecord, Header, MessageEntry, PublisherRecord, SubscriberRecord, SubscriberWords};
 
 /// Structs that consist of atomics only and are valid for every bit pattern.
 ///
@@ -20,7 +20,7 @@ unsafe impl AllAtomic for SubscriberWords {}
 // SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for MessageEntry {}
 // SAFETY: see layout.rs; integers in atomics only.
-unsafe impl AllAtomic for ArrivedRecord {}
+unsafe impl AllAtomic for ArrivalRecord {}
 
 pub(crate) fn header(mapping: &Mapping) -> Result<&Header, OutOfRange> {
     at(mapping, 0)
@@ -38,7 +38,7 @@ pub(crate) fn subscriber_words(mapping: &Mapping) -> Result<&SubscriberWords, Ou
     at(mapping, 0)
 }
 
-pub(crate) fn arrived(mapping: &Mapping, offset: u64) -> Result<&ArrivedRecord, OutOfRange> {
+pub(crate) fn arrival_record(mapping: &Mapping, offset: u64) -> Result<&ArrivalRecord, OutOfRange> {
     at(mapping, offset)
 }
 

@@ -33,7 +33,7 @@ pub(crate) type PortOf = (TopicId, HostId);
 
 /// All charges.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivalBudget {
     limits: Limits,
     refusals: Arc<Refusals>,
     ledger: Mutex<Ledger>,
@@ -50,14 +50,14 @@ struct Mark {
 /// What one port is charged. Dropping it frees the charge.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    of: Arc<Arrived>,
+    of: Arc<ArrivalBudget>,
     id: u64,
     mark: Arc<Mark>,
     /// The charge, readable without a lock.
     granted: AtomicU64,
 }
 
-impl Arrived {
+impl ArrivalBudget {
     pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>) -> Self {
         let [all, of_host, of_topic] =
             [Budget::Arrived, Budget::ArrivedOfHost, Budget::ArrivedOfTopic].map(|budget| limits.of(budget));
@@ -244,14 +244,14 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn arrived(all: u64, of_host: u64, of_topic: u64) -> Arc<Arrived> {
+    fn budget(all: u64, of_host: u64, of_topic: u64) -> Arc<ArrivalBudget> {
         let limits = Limits {
             arrived_bytes_max: all << 20,
             arrived_host_bytes_max: of_host << 20,
             arrived_topic_bytes_max: of_topic << 20,
             ..Limits::default()
         };
-        Arc::new(Arrived::new(&limits, Arc::default()))
+        Arc::new(ArrivalBudget::new(&limits, Arc::default()))
     }
 
     fn of(topic: u8, host: u8) -> PortOf {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_longest_silent_port_of_the_host_with_most_memory_is_evicted() {
-        let arrived = arrived(10, 10, 10);
+        let arrived = budget(10, 10, 10);
         let greedy: Vec<Arc<Charge>> = (0..3).map(|topic| arrived.charge(of(topic, 1))).collect();
         for (second, charge) in greedy.iter().enumerate() {
             assert_eq!(grow(charge, 3, second as u64), Ok(vec![]));
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_host_evicts_its_own_port_only_if_that_has_fallen_silent() {
-        let arrived = arrived(100, 4, 100);
+        let arrived = budget(100, 4, 100);
         let (first, second) = (arrived.charge(of(1, 1)), arrived.charge(of(2, 1)));
         assert_eq!(grow(&first, 3, 0), Ok(vec![]));
         assert_eq!(grow(&second, 2, SECOND / 2), Err("arrived_host_bytes_max".to_owned()));
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_message_larger_than_a_budget_is_refused_with_the_key_and_evicts_no_port() {
-        let arrived = arrived(100, 50, 4);
+        let arrived = budget(100, 50, 4);
         let (first, second) = (arrived.charge(of(1, 1)), arrived.charge(of(1, 2)));
         assert_eq!(grow(&first, 3, 0), Ok(vec![]));
         assert_eq!(grow(&second, 5, SECOND), Err("arrived_topic_bytes_max".to_owned()));
@@ -307,7 +307,7 @@ mod tests {
         fn no_sequence_of_requests_exceeds_a_budget(
             asks in proptest::collection::vec((0_usize..12, 1_u64..9, any::<bool>()), 1..100),
         ) {
-            let arrived = arrived(12, 8, 6);
+            let arrived = budget(12, 8, 6);
             let mut charges: BTreeMap<usize, Arc<Charge>> = BTreeMap::new();
             for (now, (port, mebibytes, goes)) in asks.into_iter().enumerate() {
                 if goes {

@@ -17,72 +17,72 @@ use crate::words::queue::Position;
 
 /// A record that is reserved for one publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u32);
+pub struct RecordIndex(u32);
 
 /// What the segment says of a publisher's messages, and its record if it has one.
-pub type Told = (LastReceived, Option<Place>);
+pub type RecordedArrival = (LastReceived, Option<RecordIndex>);
 
 /// The records of a topic, for its manager. Pages of records that were never used are never touched.
 #[derive(Clone, Debug)]
-pub struct Arrived {
+pub struct ArrivalRecords {
     segment: Arc<Segment>,
     /// Records that were used, and are free.
     free: Arc<Mutex<BTreeSet<u32>>>,
 }
 
-impl Arrived {
+impl ArrivalRecords {
     /// The records of a new segment.
     pub fn new(segment: Arc<Segment>) -> Self {
         Self { segment, free: Arc::default() }
     }
 
     /// The records of a segment that a predecessor had, and what they say, by host and publisher.
-    pub fn take_over(segment: Arc<Segment>) -> (Self, HashMap<[u8; 16], HashMap<u64, Told>>) {
+    pub fn take_over(segment: Arc<Segment>) -> (Self, HashMap<[u8; 16], HashMap<u64, RecordedArrival>>) {
         let (arrived, mut told) = (Self::new(segment), HashMap::<_, HashMap<_, _>>::new());
-        for place in 0..arrived.segment.header().arrived.load(Ordering::Acquire) {
-            let Some(record) = arrived.segment.arrived(place) else { break };
+        for index in 0..arrived.segment.header().arrival_records.load(Ordering::Acquire) {
+            let Some(record) = arrived.segment.arrival_record(index) else { break };
             let sequence = record.sequence.load(Ordering::Acquire);
             if sequence == 0 {
-                arrived.free().insert(place);
+                arrived.free().insert(index);
                 continue;
             }
             let host = [&record.source_host[0], &record.source_host[1]].map(|half| half.load(Ordering::Relaxed));
             let position = Position(record.position.load(Ordering::Relaxed));
             let publisher = record.publisher.load(Ordering::Relaxed);
             let of_host = told.entry(host_of(host)).or_default();
-            of_host.insert(publisher, (LastReceived { sequence, position }, Some(Place(place))));
+            of_host.insert(publisher, (LastReceived { sequence, position }, Some(RecordIndex(index))));
         }
         (arrived, told)
     }
 
     /// Reserves a record for a publisher; `None` if all are in use.
-    pub fn reserve(&self, source_host: [u8; 16], publisher: u64) -> Option<Place> {
+    pub fn reserve(&self, source_host: [u8; 16], publisher: u64) -> Option<RecordIndex> {
         let mut free = self.free();
-        let used = &self.segment.header().arrived;
-        let place = free.pop_first().unwrap_or_else(|| used.load(Ordering::Relaxed));
-        let record = self.segment.arrived(place)?;
-        used.fetch_max(place + 1, Ordering::Release);
+        let used = &self.segment.header().arrival_records;
+        let index = free.pop_first().unwrap_or_else(|| used.load(Ordering::Relaxed));
+        let record = self.segment.arrival_record(index)?;
+        used.fetch_max(index + 1, Ordering::Release);
         drop(free);
         for (half, bytes) in record.source_host.iter().zip(source_host.chunks_exact(8)) {
             half.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
         }
         record.publisher.store(publisher, Ordering::Relaxed);
-        Some(Place(place))
+        Some(RecordIndex(index))
     }
 
     /// Notes the last message of the record's publisher.
-    pub fn note(&self, place: Place, last: LastReceived) {
-        if let Some(record) = self.segment.arrived(place.0) {
+    pub fn note(&self, index: RecordIndex, last: LastReceived) {
+        if let Some(record) = self.segment.arrival_record(index.0) {
             record.position.store(last.position.0, Ordering::Relaxed);
             record.sequence.store(last.sequence, Ordering::Release);
         }
     }
 
     /// Frees the record of a publisher that is forgotten.
-    pub fn free_place(&self, place: Place) {
-        if let Some(record) = self.segment.arrived(place.0) {
+    pub fn free_record(&self, index: RecordIndex) {
+        if let Some(record) = self.segment.arrival_record(index.0) {
             record.sequence.store(0, Ordering::Release);
-            self.free().insert(place.0);
+            self.free().insert(index.0);
         }
     }
 
@@ -100,7 +100,7 @@ fn host_of(halves: [u64; 2]) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::ARRIVED_MAX;
+    use crate::layout::ARRIVAL_RECORDS_MAX;
 
     fn at(sequence: u64, position: u64) -> LastReceived {
         LastReceived { sequence, position: Position(position) }
@@ -109,26 +109,26 @@ mod tests {
     #[test]
     fn a_successor_reads_what_was_noted_and_reuses_what_was_freed() {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
-        let arrived = Arrived::new(segment.clone());
-        let places: Vec<Place> = (0..300).map(|n| arrived.reserve([n as u8 % 3 + 1; 16], n).unwrap()).collect();
-        for (n, place) in (0..).zip(&places) {
-            arrived.note(*place, at(n + 1, n));
+        let arrived = ArrivalRecords::new(segment.clone());
+        let indices: Vec<RecordIndex> = (0..300).map(|n| arrived.reserve([n as u8 % 3 + 1; 16], n).unwrap()).collect();
+        for (n, index) in (0..).zip(&indices) {
+            arrived.note(*index, at(n + 1, n));
         }
-        arrived.note(places[7], at(100, 50));
-        places[60..260].iter().for_each(|place| arrived.free_place(*place));
-        let (successor, told) = Arrived::take_over(segment);
+        arrived.note(indices[7], at(100, 50));
+        indices[60..260].iter().for_each(|index| arrived.free_record(*index));
+        let (successor, told) = ArrivalRecords::take_over(segment);
         assert_eq!(told.values().map(HashMap::len).sum::<usize>(), 100);
-        assert_eq!(told[&[2; 16]][&7], (at(100, 50), Some(places[7])));
-        assert_eq!(successor.reserve([9; 16], 1), Some(places[60]));
+        assert_eq!(told[&[2; 16]][&7], (at(100, 50), Some(indices[7])));
+        assert_eq!(successor.reserve([9; 16], 1), Some(indices[60]));
         let reserved = std::iter::from_fn(|| successor.reserve([9; 16], 2)).count();
-        assert_eq!(reserved, ARRIVED_MAX as usize - 100 - 1);
+        assert_eq!(reserved, ARRIVAL_RECORDS_MAX as usize - 100 - 1);
     }
 
     #[test]
     fn a_topic_that_never_received_takes_no_memory_for_records() {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
         let before = segment.resident_bytes().unwrap();
-        let (_, told) = Arrived::take_over(segment.clone());
+        let (_, told) = ArrivalRecords::take_over(segment.clone());
         assert!(told.is_empty());
         assert_eq!(segment.resident_bytes().unwrap(), before);
     }
