@@ -41,7 +41,7 @@ pub use credit::{CreditBatch, CreditError, CreditPair};
 pub use error::LinkError;
 pub use geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOptions, Watermark};
 pub use invariants::Violation;
-pub use link::{Arrival, LinkReceiver, LinkSender, Progress, Release, Wake};
+pub use link::{LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
 pub use memory::{RingMemory, RingMemoryError};
 pub use position::{Position, RingOffset, RingSpan};
 pub use record::{MessageHead, MessageId, Origin, Record, RecordError, RecordHeader, RecordSequence};

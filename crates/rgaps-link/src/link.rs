@@ -151,14 +151,14 @@ pub(crate) fn post_in_groups<'a>(
 
 /// A record in the ring. The caller holds it until `release`. It cannot be cloned, so it is released once.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "an arrival that is not released occupies the ring for ever"]
-pub struct Arrival {
+#[must_use = "a record that is not released occupies the ring for ever"]
+pub struct RingRecord {
     pub(crate) header: RecordHeader,
     pub(crate) placement: Placement,
     pub(crate) payload: RingSpan,
 }
 
-impl Arrival {
+impl RingRecord {
     /// Its checked header.
     pub fn header(&self) -> &RecordHeader {
         &self.header
@@ -195,17 +195,17 @@ pub trait LinkReceiver: Send {
 
     /// The next record, in order, or `None` after `timeout`. The caller may hold several, for copies under way. After the link has ended it
     /// returns the records that had arrived, then the error in every call.
-    fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError>;
+    fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError>;
 
     /// Copies a part of the payload, starting at `at`. With flow control off the sender may overwrite it during the copy; `release` then returns
     /// `Torn`.
-    fn copy_out(&self, arrival: &Arrival, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
+    fn copy_out(&self, arrival: &RingRecord, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
         Ok(self.memory().copy_out(arrival.payload, at, to)?)
     }
 
     /// Releases a record's bytes, in the order of `next`, sends credit when due, and returns whether the record was whole until now. Also
     /// works after the link has ended.
-    fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError>;
+    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError>;
 
     /// Its counters.
     fn counters(&self) -> ReceiverCounters;

@@ -83,7 +83,7 @@ struct Partial {
 
 /// A record in the ring, and what to do when its bytes are in the pool.
 struct Landed {
-    arrival: rgaps_link::Arrival,
+    arrival: rgaps_link::RingRecord,
     /// When it was complete in the ring.
     at: u64,
     /// Its message, which is lost if the record turns out to be torn.
@@ -274,7 +274,7 @@ impl Arrival {
     }
 
     /// Starts the copy of a record that has arrived. `finish` handles the record when the copy is complete.
-    fn accept(&mut self, arrival: rgaps_link::Arrival) -> Result<(), String> {
+    fn accept(&mut self, arrival: rgaps_link::RingRecord) -> Result<(), String> {
         let at = clock::realtime_ns();
         self.state.charge.hear(at);
         let events = self.assembler.push(arrival.header(), arrival.payload()).map_err(|error| error.to_string())?;
@@ -345,7 +345,7 @@ impl Arrival {
         message: MessageId,
         origin: Origin,
         total: u64,
-        arrival: &rgaps_link::Arrival,
+        arrival: &rgaps_link::RingRecord,
         envelope: RingSpan,
     ) -> Result<(), String> {
         let verdict = self.state.received.judge(origin);

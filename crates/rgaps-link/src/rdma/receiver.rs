@@ -17,7 +17,7 @@ use crate::counters::ReceiverCounters;
 use crate::credit::{CREDIT_BYTES, CreditBatch, CreditPair};
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
-use crate::link::{Arrival, LinkReceiver, Release};
+use crate::link::{LinkReceiver, Release, RingRecord};
 use crate::memory::RingMemory;
 use crate::position::{Position, RingSpan};
 use crate::rdma::completion::{CompletionQueue, POLL_MAX, TransferError};
@@ -147,7 +147,7 @@ pub struct RdmaReceiver {
     /// The sender has requested to be woken by the next credit.
     wanted: bool,
     /// Received records that the consumer has not taken.
-    arrivals: VecDeque<Arrival>,
+    arrivals: VecDeque<RingRecord>,
     /// Starts of the arrivals that the consumer holds, oldest first.
     held: VecDeque<Position>,
     to_repost: u32,
@@ -205,7 +205,7 @@ impl RdmaReceiver {
         self.counters.records += 1;
         self.counters.bytes += u64::from(payload_bytes);
         let payload = placement.payload(&geometry, payload_bytes);
-        self.arrivals.push_back(Arrival { header, placement, payload });
+        self.arrivals.push_back(RingRecord { header, placement, payload });
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl RdmaReceiver {
     }
 
     /// The next received record, without waiting. Records received before an error are returned before the error.
-    fn arrived(&mut self) -> Result<Option<Arrival>, LinkError> {
+    fn arrived(&mut self) -> Result<Option<RingRecord>, LinkError> {
         if self.arrivals.is_empty() {
             if let Some(error) = &self.ended {
                 return Err(error.clone());
@@ -271,7 +271,7 @@ impl RdmaReceiver {
         }
     }
 
-    fn next_until(&mut self, deadline: Instant) -> Result<Option<Arrival>, LinkError> {
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<RingRecord>, LinkError> {
         loop {
             let start = Instant::now();
             loop {
@@ -331,13 +331,13 @@ impl LinkReceiver for RdmaReceiver {
         &self.memory
     }
 
-    fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError> {
+    fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError> {
         let start = Instant::now();
         let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
         self.next_until(deadline).map_err(|error| self.end(error))
     }
 
-    fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {
+    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError> {
         let (start, end) = (arrival.placement.start, arrival.placement.end);
         match self.held.front() {
             Some(expected) if *expected == start => {}

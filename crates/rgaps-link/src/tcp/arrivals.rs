@@ -15,7 +15,7 @@ use crate::counters::ReceiverCounters;
 use crate::credit::{CreditBatch, CreditPair};
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, Integrity, RingGeometry};
-use crate::link::{Arrival, LinkReceiver, Release};
+use crate::link::{LinkReceiver, Release, RingRecord};
 use crate::memory::RingMemory;
 use crate::position::Position;
 use crate::tcp::integrity::{CREDIT_FRAME_BYTES, credit_frame};
@@ -32,7 +32,7 @@ pub struct Arrivals {
     memory: Arc<RingMemory>,
     geometry: RingGeometry,
     shared: Arc<Shared>,
-    batch: VecDeque<Arrival>,
+    batch: VecDeque<RingRecord>,
     credit: CreditBatch,
     /// Starts of the held arrivals, oldest first.
     held: VecDeque<Position>,
@@ -120,7 +120,7 @@ impl LinkReceiver for Arrivals {
         &self.memory
     }
 
-    fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError> {
+    fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError> {
         let start = Instant::now();
         let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
         loop {
@@ -137,7 +137,7 @@ impl LinkReceiver for Arrivals {
         }
     }
 
-    fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {
+    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError> {
         let (start, end) = (arrival.placement.start, arrival.placement.end);
         match self.held.front() {
             Some(expected) if *expected == start => {}

@@ -13,7 +13,7 @@ use loom::thread;
 
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
-use crate::link::Arrival;
+use crate::link::RingRecord;
 use crate::position::{Position, RingSpan};
 use crate::record::{Flags, MessageId, Origin, RecordHeader, RecordSequence};
 use crate::ring::Placement;
@@ -36,7 +36,7 @@ fn shared(flow_control: FlowControl) -> Arc<Shared> {
 }
 
 /// The `n`-th record, each as long as the ring.
-fn arrival(n: u64) -> Arrival {
+fn arrival(n: u64) -> RingRecord {
     let header = RecordHeader {
         flags: Flags::default(),
         record: RecordSequence(n),
@@ -49,7 +49,7 @@ fn arrival(n: u64) -> Arrival {
     };
     let start = Position::new(n * RING_BYTES);
     let placement = Placement { start, end: start.forward(RING_BYTES), skip: 0 };
-    Arrival { header, placement, payload: RingSpan { offset: Default::default(), bytes: 0 } }
+    RingRecord { header, placement, payload: RingSpan { offset: Default::default(), bytes: 0 } }
 }
 
 fn far() -> Instant {
@@ -65,7 +65,7 @@ fn drain(shared: &Shared) -> Vec<u64> {
             Err(LinkError::Closed { .. }) => return numbers,
             Err(error) => panic!("{error}"),
         }
-        numbers.extend(batch.drain(..).map(|arrival: Arrival| arrival.header.record.0));
+        numbers.extend(batch.drain(..).map(|arrival: RingRecord| arrival.header.record.0));
     }
 }
 

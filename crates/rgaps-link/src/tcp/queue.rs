@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::counters::ReceiverCounters;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
-use crate::link::Arrival;
+use crate::link::RingRecord;
 use crate::position::Position;
 use crate::ring;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence};
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 
 #[derive(Debug)]
 struct Queue {
-    arrivals: VecDeque<Arrival>,
+    arrivals: VecDeque<RingRecord>,
     consumer_sleeps: bool,
     reader_sleeps: bool,
     ended: Option<LinkError>,
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// The socket reader queues a received record. Waits while the queue is full and the link is open.
-    pub(crate) fn publish(&self, arrival: Arrival, reads: u64) {
+    pub(crate) fn publish(&self, arrival: RingRecord, reads: u64) {
         let mut queue = self.lock();
         while queue.arrivals.len() >= QUEUE_MAX {
             if self.geometry.flow_control() == FlowControl::Off {
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// The consumer moves all queued records into the empty `batch`, and waits for the first until the deadline. `Ok(false)` at the deadline.
-    pub(crate) fn take(&self, batch: &mut VecDeque<Arrival>, deadline: Instant) -> Result<bool, LinkError> {
+    pub(crate) fn take(&self, batch: &mut VecDeque<RingRecord>, deadline: Instant) -> Result<bool, LinkError> {
         let mut queue = self.lock();
         loop {
             if !queue.arrivals.is_empty() {

@@ -18,7 +18,7 @@ use rustix::net::RecvFlags;
 
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, Integrity, RingGeometry};
-use crate::link::Arrival;
+use crate::link::RingRecord;
 use crate::memory::{RingMemory, RingMemoryError};
 use crate::position::RingSpan;
 use crate::record::{HEADER_BYTES, RecordHeader};
@@ -91,7 +91,7 @@ impl SocketReader {
         // Write the header too, so that the ring has the same content as with rdma.
         self.memory.mapping().copy_in(place.0, &header.encode()).map_err(|_| outside(&self.memory, payload))?;
         self.read_payload(payload, &mut reads)?;
-        self.shared.publish(Arrival { header, placement, payload }, reads);
+        self.shared.publish(RingRecord { header, placement, payload }, reads);
         Ok(())
     }
 

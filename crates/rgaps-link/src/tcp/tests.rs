@@ -128,7 +128,7 @@ fn garbage_is_an_error_and_disconnects_the_peer() {
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
 }
 
-pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Vec<u8> {
+pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::RingRecord) -> Vec<u8> {
     let mut bytes = vec![0; arrival.payload().bytes as usize];
     arrivals.copy_out(arrival, 0, &mut bytes).unwrap();
     bytes
