@@ -22,7 +22,7 @@ use rgaps_shm::{Held, crash};
 
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::staging::Stager;
-use crate::unsent::SentCount;
+use crate::unsent::SentMessages;
 
 /// Records in a batch, at most.
 const BATCH_MAX: usize = 16;
@@ -174,7 +174,7 @@ impl Outbox {
     }
 
     /// Releases the messages that the other host has consumed. True if there was one.
-    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, count: &mut SentCount) -> bool {
+    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, count: &mut SentMessages) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
             self.release(|outgoing| outgoing.head.id == id);
@@ -186,7 +186,7 @@ impl Outbox {
     }
 
     /// Releases posted messages, for a link without acknowledgements.
-    pub(crate) fn release_sent(&mut self, count: &mut SentCount) {
+    pub(crate) fn release_sent(&mut self, count: &mut SentMessages) {
         self.release(Outgoing::is_sent);
         self.skipped.drain(..).for_each(|(_, skipped)| count.acknowledged(skipped));
     }
@@ -442,7 +442,7 @@ mod tests {
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
                     outbox.post(&mut link, reusable, &"a").unwrap();
-                    outbox.acknowledge(&mut link, &mut SentCount::default());
+                    outbox.acknowledge(&mut link, &mut SentMessages::default());
                 }
                 taken.push(taken_by_this_thread() - before);
             }

@@ -35,7 +35,7 @@ use crate::envelope::{Envelope, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
-use crate::unsent::SentCount;
+use crate::unsent::SentMessages;
 use crate::verbs::{self, Verbs};
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -78,7 +78,7 @@ pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
     outbox: Outbox,
-    count: SentCount,
+    count: SentMessages,
     /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
     looked: Option<(u64, Instant)>,
     demoted: bool,
@@ -137,7 +137,7 @@ impl Sender {
             setup,
             reader,
             outbox,
-            count: SentCount::default(),
+            count: SentMessages::default(),
             looked: None,
             demoted: false,
             over,

@@ -18,7 +18,7 @@ use crate::outbound::LEFT_MAX;
 
 /// What was sent of each publisher of this host.
 #[derive(Debug, Default)]
-pub(crate) struct SentCount {
+pub(crate) struct SentMessages {
     /// The newest sequence that the other host has, gets or has counted as lost, or up to which none is owed, by publisher.
     sent: HashMap<u64, u64>,
     /// The last messages that notes name which the other host has not acknowledged, by publisher.
@@ -31,7 +31,7 @@ pub(crate) struct SentCount {
     has_resumed: bool,
 }
 
-impl SentCount {
+impl SentMessages {
     /// Begins anew for a host that knows none of these publishers: it is owed nothing that was published before `from`, nor the `newest` messages.
     pub(crate) fn begin(&mut self, from: Position, newest: HashMap<u64, LastReceived>) {
         self.named.clear();
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_last_message_of_a_silent_publisher_is_named_once_and_of_a_broken_link_again() {
-        let mut count = SentCount::default();
+        let mut count = SentMessages::default();
         count.note_sent(1, 2);
-        let skipped = |count: &mut SentCount, last| count.skipped(Position(10), [(1, last)].into_iter());
+        let skipped = |count: &mut SentMessages, last| count.skipped(Position(10), [(1, last)].into_iter());
         assert_eq!(skipped(&mut count, at(2, 2)), [], "it was sent");
         assert_eq!(skipped(&mut count, at(5, 10)), [], "it may still be sent");
         assert_eq!(skipped(&mut count, at(5, 9)), [origin(1, 5)]);
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn the_last_message_of_a_publisher_that_left_is_named_until_it_is_acknowledged() {
-        let mut count = SentCount::default();
+        let mut count = SentMessages::default();
         count.note_left(1, at(5, 10));
         count.note_left(2, at(4, 12));
-        let skipped = |count: &mut SentCount, passed| count.skipped(Position(passed), std::iter::empty());
+        let skipped = |count: &mut SentMessages, passed| count.skipped(Position(passed), std::iter::empty());
         assert_eq!(skipped(&mut count, 10), [], "message 5 may still be sent");
         assert_eq!(skipped(&mut count, 11), [origin(1, 5)]);
         count.note_named(origin(1, 5));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn each_message_says_what_was_sent_before_it_and_nothing_old_is_owed() {
-        let mut count = SentCount::default();
+        let mut count = SentMessages::default();
         count.begin(Position(20), HashMap::from([(1, at(7, 19))]));
         assert_eq!([count.previous(1, 5), count.previous(1, 8), count.previous(1, 10)], [4, 7, 7]);
         count.note_sent(1, 10);
