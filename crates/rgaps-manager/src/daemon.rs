@@ -24,9 +24,9 @@ use crate::inbox::Inbox;
 use crate::log;
 use crate::manager::{Manager, Parts};
 use crate::publish::PublishManager;
+use crate::rdma_devices::RdmaDevices;
 use crate::runtime_files::RuntimeFiles;
 use crate::subscribe::SubscribeManager;
-use crate::verbs::Verbs;
 
 /// How to run.
 #[derive(Clone, Debug, Default)]
@@ -89,16 +89,16 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     noted.difference(&living).for_each(|dead| locks.forget(&dir, dead.lock));
     let adoption = Adoption::new(notes, |client| living.contains(&client));
     dir.forget_dead_clients();
-    let verbs = Arc::new(Verbs::new(&config));
+    let rdma = Arc::new(RdmaDevices::new(&config));
     let subscribe =
-        SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), verbs.clone(), budgets.clone())?;
+        SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), rdma.clone(), budgets.clone())?;
     let publish = PublishManager::new(
         config.clone(),
         (host, host_name.clone()),
         Arc::new(network.asker()),
         chosen.backend.clone(),
         mailbox,
-        verbs,
+        rdma,
         budgets.clone(),
     );
     // Before anybody can connect: a client compares it with what it was given.

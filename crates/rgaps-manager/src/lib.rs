@@ -40,6 +40,7 @@ mod outbox;
 mod pair;
 mod pending_connections;
 mod publish;
+mod rdma_devices;
 mod received;
 mod refusals;
 mod remote_hosts;
@@ -52,7 +53,6 @@ mod subscribe;
 mod successor;
 mod topics;
 mod unsent;
-mod verbs;
 
 pub use addresses::fuzz_addresses;
 pub use sender::fuzz_answer;

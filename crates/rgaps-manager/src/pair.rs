@@ -36,10 +36,10 @@ use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::inbound::Inbound;
 use crate::publish::PublishManager;
+use crate::rdma_devices::RdmaDevices;
 use crate::sender::Ask;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
-use crate::verbs::Verbs;
 
 #[cfg(test)]
 mod forged;
@@ -79,8 +79,8 @@ impl Subscribing {
         let memory = DeviceMemoryManager::new(backend);
         let (mailbox, events, _) = Mailbox::new().unwrap();
         let budgets = Budgets::new(&config.limits);
-        let verbs = Arc::new(Verbs::new(config));
-        let manager = SubscribeManager::new(config.clone(), memory.clone(), mailbox, verbs, budgets.clone()).unwrap();
+        let rdma = Arc::new(RdmaDevices::new(config));
+        let manager = SubscribeManager::new(config.clone(), memory.clone(), mailbox, rdma, budgets.clone()).unwrap();
         Self {
             manager,
             memory,
@@ -223,7 +223,7 @@ impl Pair {
             peer.clone(),
             backend.clone(),
             mailbox,
-            Arc::new(Verbs::new(&config)),
+            Arc::new(RdmaDevices::new(&config)),
             Budgets::new(&config.limits),
         );
         let mut topic = create();

@@ -14,9 +14,9 @@ use crate::budgets::Budgets;
 use crate::event::Mailbox;
 use crate::links::LinkPermit;
 use crate::outbound::{Outbound, SenderControl};
+use crate::rdma_devices::RdmaDevices;
 use crate::sender::{Ask, Sender, SenderSetup};
 use crate::topics::Topic;
-use crate::verbs::Verbs;
 
 /// What all senders need.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct PublishManager {
     asker: Arc<dyn Ask>,
     backend: Arc<dyn Backend>,
     mailbox: Mailbox,
-    verbs: Arc<Verbs>,
+    rdma: Arc<RdmaDevices>,
     budgets: Budgets,
     /// The file of the words that the senders write as subscribers of this host.
     files: Mutex<SubscriberFiles>,
@@ -40,10 +40,10 @@ impl PublishManager {
         asker: Arc<dyn Ask>,
         backend: Arc<dyn Backend>,
         mailbox: Mailbox,
-        verbs: Arc<Verbs>,
+        rdma: Arc<RdmaDevices>,
         budgets: Budgets,
     ) -> Self {
-        Self { config, host, host_name, asker, backend, mailbox, verbs, budgets, files: Mutex::default() }
+        Self { config, host, host_name, asker, backend, mailbox, rdma, budgets, files: Mutex::default() }
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do. It stops them after a grace period, since a host
@@ -171,7 +171,7 @@ impl PublishManager {
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),
             mailbox: self.mailbox.clone(),
-            verbs: self.verbs.clone(),
+            rdma: self.rdma.clone(),
             control: control.clone(),
         };
         let thread = std::thread::Builder::new()

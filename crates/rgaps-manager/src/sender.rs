@@ -35,8 +35,8 @@ use crate::envelope::{Envelope, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
+use crate::rdma_devices::{self, RdmaDevices};
 use crate::unsent::SentMessages;
-use crate::verbs::{self, Verbs};
 
 /// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -70,7 +70,7 @@ pub(crate) struct SenderSetup {
     /// The depth of a host that was demoted to keep-last.
     pub(crate) history_depth: u32,
     pub(crate) mailbox: Mailbox,
-    pub(crate) verbs: Arc<Verbs>,
+    pub(crate) rdma: Arc<RdmaDevices>,
     pub(crate) control: Arc<SenderControl>,
 }
 
@@ -198,7 +198,7 @@ impl Sender {
         let (endpoint, message_bytes_max) = self.setup.control.endpoint();
         let (ends, no_rdma) = match self.rdma_ends() {
             Ok(ends) => (ends, String::new()),
-            Err(why) if self.setup.verbs.is_required() => {
+            Err(why) if self.setup.rdma.is_required() => {
                 return Err(Ending::Broken(format!("transport = \"rdma\" is configured: {why}")));
             }
             Err(why) => (Vec::new(), why),
@@ -211,7 +211,7 @@ impl Sender {
             message_bytes_max,
             flow_control: self.setup.flow_control,
             integrity: self.setup.config.integrity(),
-            rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
+            rdma: ends.iter().map(|end| rdma_devices::to_wire(&end.address(), end.credit())).collect(),
             no_rdma,
             published: self.published(),
         };
@@ -311,12 +311,12 @@ impl Sender {
 
     /// Ends of queue pairs for a request. None if the last rdma links were fruitless.
     fn rdma_ends(&mut self) -> Result<Vec<SenderEnd>, String> {
-        if self.fruitless >= FRUITLESS_MAX && !self.setup.verbs.is_required() {
+        if self.fruitless >= FRUITLESS_MAX && !self.setup.rdma.is_required() {
             // The connection after this one tries rdma again.
             self.fruitless = 0;
             return Err(RDMA_FAILED.to_owned());
         }
-        self.setup.verbs.sender_ends(self.setup.host, self.setup.flow_control)
+        self.setup.rdma.sender_ends(self.setup.host, self.setup.flow_control)
     }
 
     /// Connects to the offered ring, over the offered transport.
@@ -349,9 +349,9 @@ impl Sender {
         let liveness =
             dial(offer, timeout, |address, token, options| tcp::connect(address, token, geometry, &options))?;
         self.fruitless += 1;
-        let (address, memory) = verbs::from_wire(&ring.end);
+        let (address, memory) = rdma_devices::from_wire(&ring.end);
         let link = end
-            .connect(&address, memory, geometry, liveness, self.setup.verbs.options())
+            .connect(&address, memory, geometry, liveness, self.setup.rdma.options())
             .map_err(|error| error.to_string())?;
         self.over = Over { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))
@@ -566,7 +566,7 @@ pub fn fuzz_answer(data: &[u8]) -> bool {
                 let made = geometry(&offer, flow_control);
                 assert!(made.as_ref().is_ok_and(|made| made.ring_bytes() == offer.ring_bytes), "{offer:?}: {made:?}");
             }
-            let _ = offer.rdma.as_ref().map(|ring| crate::verbs::from_wire(&ring.end));
+            let _ = offer.rdma.as_ref().map(|ring| crate::rdma_devices::from_wire(&ring.end));
             true
         }
         Err(refusal) => {

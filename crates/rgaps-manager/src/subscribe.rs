@@ -26,10 +26,10 @@ use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::inbound::{ArrivalControl, ArrivalState, Inbound};
 use crate::pending_connections::PendingConnections;
+use crate::rdma_devices::{self, RdmaDevices};
 use crate::received::Received;
 use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::topics::{DEPARTED_MAX, Topic, messages_wanted};
-use crate::verbs::{self, Verbs};
 
 /// How long an offer is valid.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ pub(crate) struct SubscribeManager {
     config: Arc<Config>,
     memory: DeviceMemoryManager,
     mailbox: Mailbox,
-    verbs: Arc<Verbs>,
+    rdma: Arc<RdmaDevices>,
     budgets: Budgets,
     offers: Offers,
     addresses: Vec<SocketAddr>,
@@ -88,7 +88,7 @@ impl SubscribeManager {
         config: Arc<Config>,
         memory: DeviceMemoryManager,
         mailbox: Mailbox,
-        verbs: Arc<Verbs>,
+        rdma: Arc<RdmaDevices>,
         budgets: Budgets,
     ) -> Result<Self, rgaps_link::tcp::AcceptError> {
         let timeout = Duration::from_millis(config.peer_timeout_ms);
@@ -109,7 +109,7 @@ impl SubscribeManager {
                 tracing::error!(%error, "a thread for data connections could not be started");
             }
         }
-        Ok(Self { config, memory, mailbox, verbs, budgets, offers, addresses, stop })
+        Ok(Self { config, memory, mailbox, rdma, budgets, offers, addresses, stop })
     }
 
     /// The addresses that data connections are accepted on.
@@ -371,7 +371,7 @@ impl SubscribeManager {
             Ok((end, ring)) => {
                 return Ok(MadeRing { offer: Offer::Rdma(Box::new(end), options), buffer, rdma: Ok(ring) });
             }
-            Err(why) if self.verbs.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
+            Err(why) if self.rdma.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
             Err(why) => why,
         };
         let geometry = self.geometry(request, RingOptions::default().alignment)?;
@@ -382,11 +382,11 @@ impl SubscribeManager {
 
     /// Our end of a queue pair, connected to one of those in the request. The error says why there is none.
     fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
-        let with = self.verbs.choose(request)?;
-        let alignment = self.verbs.alignment(request.host, &with, memory.bytes())?;
+        let with = self.rdma.choose(request)?;
+        let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;
         let geometry = self.geometry(request, alignment)?;
-        let end = self.verbs.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
-        let ring = RdmaRing { to: with.to, end: verbs::to_wire(&end.address(), end.ring()) };
+        let end = self.rdma.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
+        let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()) };
         Ok((end, ring))
     }
 

@@ -27,7 +27,7 @@ const RECEIVES: u64 = 4096;
 
 /// What the publish and the subscribe manager know about the host's devices.
 #[derive(Debug)]
-pub(crate) struct Verbs {
+pub(crate) struct RdmaDevices {
     transport: String,
     device: String,
     gid: String,
@@ -44,7 +44,7 @@ pub(crate) struct Match {
     pub(crate) to: u32,
 }
 
-impl Verbs {
+impl RdmaDevices {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             transport: config.transport.clone(),
