@@ -2,7 +2,7 @@
 //! threads send the answers, and such a host blocks neither the manager's thread nor the connections of other hosts.
 //!
 //! Bounds      `THREADS` hosts that read nothing delay answers to others until zenoh closes their connections. At most `WAITING_MAX` answers wait;
-//!             further requests stay in the inbox, which has budgets.
+//!             further requests stay in the network inbox, which has budgets.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -20,9 +20,9 @@ use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 pub use crate::error::DaemonError;
 use crate::event::Mailbox;
-use crate::inbox::Inbox;
 use crate::log;
 use crate::manager::{Manager, Parts};
+use crate::network_inbox::NetworkInbox;
 use crate::publish::PublishManager;
 use crate::rdma_devices::RdmaDevices;
 use crate::runtime_files::RuntimeFiles;
@@ -77,10 +77,10 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
     let budgets = Budgets::new(&config.limits);
-    let inbox = Arc::new(Inbox::new(wake.clone(), &budgets)?);
+    let network_inbox = Arc::new(NetworkInbox::new(wake.clone(), &budgets)?);
     let network = {
-        let inbox = inbox.clone();
-        Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
+        let network_inbox = network_inbox.clone();
+        Network::open(&config, host, &host_name, move |event| network_inbox.handle(event))?
     };
     let lifetime = lifetime(chosen.backend.kind() == DeviceKind::Host);
     let (noted, mut locks) = (noted_clients(&notes), ClientLocks::new(lifetime));
@@ -122,7 +122,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         adoption,
         runtime_files,
         events,
-        inbox,
+        network_inbox,
         budgets,
         wake,
         stop,

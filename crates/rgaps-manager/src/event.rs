@@ -1,5 +1,5 @@
 //! Events of workers for the manager: a channel, and a file descriptor that wakes the manager. No event is dropped. A worker posts a few events in
-//! its life, so the number of workers bounds the number of events. Events of the network go through `inbox`.
+//! its life, so the number of workers bounds the number of events. Events of the network go through `network_inbox`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

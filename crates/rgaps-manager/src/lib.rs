@@ -4,7 +4,7 @@
 //! `device_memory` makes pools and hands them out. `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and 2).
 //! `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
 //!
-//! `successor` takes topics over from a manager that died; `adoption` decides how. `inbox` queues events of the network, `remote_hosts` handles
+//! `successor` takes topics over from a manager that died; `adoption` decides how. `network_inbox` queues events of the network, `remote_hosts` handles
 //! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of
 //! arriving messages, `links` the number of links, `pending_connections` connections that have not identified themselves, `client_budgets` the
 //! resources of one client. Workers are threads. They report to the manager through `event`, and share only the budgets.
@@ -28,11 +28,11 @@ pub mod envelope;
 mod error;
 mod event;
 mod inbound;
-mod inbox;
 mod links;
 pub mod log;
 mod log_rate_limit;
 mod manager;
+mod network_inbox;
 mod notices;
 mod outbound;
 mod outbox;

@@ -27,8 +27,8 @@ use crate::clients::{Client, ClientId, Clients, Occupied};
 use crate::deferred::DeferredRequests;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
-use crate::inbox::Inbox;
 use crate::log_rate_limit::LogRateLimit;
+use crate::network_inbox::NetworkInbox;
 use crate::outbound::Outbound;
 use crate::publish::PublishManager;
 use crate::refusals::exhausted;
@@ -57,7 +57,7 @@ pub(crate) struct Manager {
     pub(crate) clients: Clients,
     pub(crate) topics: Topics,
     /// What other hosts announce and ask.
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) network_inbox: Arc<NetworkInbox>,
     pub(crate) budgets: Budgets,
     pub(crate) memory: DeviceMemoryManager,
     pub(crate) publish: PublishManager,
@@ -114,7 +114,7 @@ pub(crate) struct Parts {
     pub(crate) adoption: Adoption,
     pub(crate) runtime_files: RuntimeFiles,
     pub(crate) events: Receiver<Event>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) network_inbox: Arc<NetworkInbox>,
     pub(crate) budgets: Budgets,
     pub(crate) wake: Arc<EventFd>,
     /// Readable when the process should end.
@@ -146,7 +146,7 @@ impl Manager {
             lacks: parts.lacks,
             clients: Clients::default(),
             topics: Topics::default(),
-            inbox: parts.inbox,
+            network_inbox: parts.network_inbox,
             budgets: parts.budgets,
             memory: parts.memory,
             publish: parts.publish,
@@ -264,7 +264,7 @@ impl Manager {
         let now = Instant::now();
         let tick = self.tick_due().map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
         let tick = if is_full || !behind.is_empty() { tick.min(TICK) } else { tick };
-        let due = self.inbox.announcements().due();
+        let due = self.network_inbox.announcements().due();
         let tick = match due.map(|due| due.saturating_duration_since(now)) {
             _ if self.has_more || !self.departing.is_empty() || self.adoption.has_decisions() => Duration::ZERO,
             Some(due) => tick.min(due),
@@ -442,7 +442,7 @@ impl Manager {
 
     /// A topic is here, and what other hosts say of it matters.
     pub(crate) fn add_topic(&mut self, topic: Topic) {
-        self.inbox.announcements().watch(&topic.key);
+        self.network_inbox.announcements().watch(&topic.key);
         self.topics.insert(topic);
     }
 
@@ -451,7 +451,7 @@ impl Manager {
         let is_over = self.topics.get(&id).is_some_and(Topic::is_over) && !self.adoption.awaits(id);
         if is_over && let Some(topic) = self.topics.remove(&id) {
             tracing::info!(topic = %topic.key, "topic ended");
-            self.inbox.announcements().unwatch(&topic.key);
+            self.network_inbox.announcements().unwatch(&topic.key);
             if !topic.announced.is_empty() {
                 self.network.announce(&topic.key, Vec::new());
             }

@@ -1,6 +1,6 @@
 //! Handles announcements and ring requests of other hosts: links, rings, warnings, log lines.
 //!
-//! Each turn of the manager takes a bounded share of the inbox. When another host changes, the manager checks the topics of
+//! Each turn of the manager takes a bounded share of the network inbox. When another host changes, the manager checks the topics of
 //! this host that the change concerns. It writes no note and announces nothing, since no client of this host has come or gone.
 
 use std::collections::BTreeSet;
@@ -26,13 +26,13 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 impl Manager {
     /// Handles a share of the network's events. True if more may wait.
     pub(crate) fn look_at_network(&mut self) -> bool {
-        self.inbox.look();
+        self.network_inbox.look();
         let began = Instant::now();
         for _ in 0..CHANGES_A_TURN {
             if began.elapsed() >= CHANGES_FOR {
                 break;
             }
-            let change = self.inbox.announcements().poll_change(Instant::now());
+            let change = self.network_inbox.announcements().poll_change(Instant::now());
             match change {
                 Some(Change::Host(host)) => self.host_changed(host),
                 Some(Change::Topic(key)) => {
@@ -45,17 +45,17 @@ impl Manager {
             }
         }
         for _ in 0..RINGS_A_TURN {
-            let Some((request, responder)) = self.inbox.poll_ring() else { break };
+            let Some((request, responder)) = self.network_inbox.poll_ring() else { break };
             let answer = self.offer_ring(&request);
-            self.inbox.answer(responder, answer);
+            self.network_inbox.answer(responder, answer);
         }
         let now = Instant::now();
-        self.inbox.has_rings() || self.inbox.announcements().due().is_some_and(|due| due <= now)
+        self.network_inbox.has_rings() || self.network_inbox.announcements().due().is_some_and(|due| due <= now)
     }
 
     /// Queries refused announcements again, and writes the counters to the runtime directory.
     pub(crate) fn tend_network(&mut self, now: Instant) {
-        let scope = self.inbox.announcements().poll_ask(now);
+        let scope = self.network_inbox.announcements().poll_ask(now);
         if let Some(scope) = scope {
             tracing::debug!(?scope, "refused announcements are queried again");
             self.network.ask(scope);
@@ -63,7 +63,7 @@ impl Manager {
         if self.noted_at.is_some_and(|at| now.duration_since(at) < NOTE_EVERY) {
             return;
         }
-        let counters = self.inbox.counters();
+        let counters = self.network_inbox.counters();
         if self.noted_at.is_none() || counters != self.noted {
             if let Err(error) = self.dir.note_network(&counters) {
                 tracing::debug!(%error, "the network's counters cannot be noted");
@@ -75,7 +75,7 @@ impl Manager {
 
     fn host_changed(&mut self, host: HostId) {
         let now = Instant::now();
-        let (was, is) = self.inbox.announcements().tell(host);
+        let (was, is) = self.network_inbox.announcements().tell(host);
         if was != is
             && let Some(more) = self.hosts_logged.may_log(now)
         {
@@ -91,14 +91,14 @@ impl Manager {
         // Besides the topics that the host announces, its coming or going concerns all links with it.
         let linked = |topic: &&Topic| topic.outbound.contains_key(&host) || topic.inbound.contains_key(&host);
         let linked: Vec<TopicKey> = self.topics.values().filter(linked).map(|topic| topic.key.clone()).collect();
-        self.inbox.announcements().concern(now, host, linked);
+        self.network_inbox.announcements().concern(now, host, linked);
     }
 
     /// Starts and ends links of a topic, by the endpoints here and on other hosts.
     pub(crate) fn relink(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let before: Vec<SubscriberSlot> = topic.outbound.values().map(|outbound| outbound.slot).collect();
-        let announcements = self.inbox.announcements();
+        let announcements = self.network_inbox.announcements();
         let directory = announcements.directory();
         self.publish.reconcile(topic, directory);
         let unwanted: Vec<HostId> = topic

@@ -404,7 +404,7 @@ impl Manager {
         };
         let key = topic.key.clone();
         let here = here.into_iter().flatten().map(move |mismatch| format!("{key} on this host: {mismatch}"));
-        self.inbox.announcements().directory().mismatches(own).into_iter().chain(here)
+        self.network_inbox.announcements().directory().mismatches(own).into_iter().chain(here)
     }
 
     /// The refusal when no slot is free. It counts the slots that are kept for streams of processes that have ended.
@@ -436,7 +436,7 @@ impl Manager {
     /// As many of the topics after `after` as a message holds. The cost depends on the length of the answer, not on the number of topics.
     fn topic_page(&self, after: Option<&TopicKey>) -> Reply {
         let own = self.topics.after(after).take(TOPIC_PAGE_MAX).map(|topic| (topic.key.clone(), None));
-        let announcements = self.inbox.announcements();
+        let announcements = self.network_inbox.announcements();
         let of_others = announcements.directory().topics(after).take(TOPIC_PAGE_MAX);
         let mut keys: BTreeMap<TopicKey, Option<String>> =
             of_others.map(|(key, type_name)| (key.clone(), Some(type_name.to_owned()))).collect();
@@ -460,7 +460,7 @@ impl Manager {
     }
 
     fn hosts_with(&self, key: &TopicKey, role: Role) -> Vec<String> {
-        self.inbox.announcements().directory().hosts_with(key, role)
+        self.network_inbox.announcements().directory().hosts_with(key, role)
     }
 
     fn summary_of_others(&self, key: TopicKey, type_name: String) -> TopicSummary {

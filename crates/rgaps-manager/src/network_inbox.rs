@@ -19,13 +19,13 @@ use crate::answers::Answers;
 use crate::budgets::Budgets;
 
 /// A ring request, and the responder for its answer.
-pub(crate) type AskedRing = (RingRequest, RingResponder);
+pub(crate) type OpenRingRequest = (RingRequest, RingResponder);
 
 /// Between zenoh's threads and the manager's.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct NetworkInbox {
     announcements: Mutex<Announcements>,
-    rings: Mutex<Queue<AskedRing>>,
+    rings: Mutex<Queue<OpenRingRequest>>,
     answers: Answers,
     budgets: Budgets,
     wake: Arc<EventFd>,
@@ -33,7 +33,7 @@ pub(crate) struct Inbox {
     is_woken: AtomicBool,
 }
 
-impl Inbox {
+impl NetworkInbox {
     /// An empty inbox.
     pub(crate) fn new(wake: Arc<EventFd>, budgets: &Budgets) -> std::io::Result<Self> {
         Ok(Self {
@@ -80,7 +80,7 @@ impl Inbox {
     }
 
     /// The next ring request, if there is room for its answer. Pass the answer to `answer`.
-    pub(crate) fn poll_ring(&self) -> Option<AskedRing> {
+    pub(crate) fn poll_ring(&self) -> Option<OpenRingRequest> {
         if self.answers.has_room() { self.rings().pop() } else { None }
     }
 
@@ -126,7 +126,7 @@ impl Inbox {
         }
     }
 
-    fn rings(&self) -> MutexGuard<'_, Queue<AskedRing>> {
+    fn rings(&self) -> MutexGuard<'_, Queue<OpenRingRequest>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
