@@ -670,6 +670,20 @@ fn the_walks_of_the_architecture_name_functions_that_exist() {
 }
 
 #[test]
+fn the_index_of_decisions_has_each_one_with_its_title() {
+    let files = files();
+    let text_of = |path: &str| files.iter().find(|file| file.path == path).unwrap().text.as_str();
+    let index = text_of("docs/decisions/README.md");
+    let pages = files.iter().filter_map(|file| Some((file, file.path.strip_prefix("docs/decisions/")?)));
+    let row = |(file, name): (&File, &str)| {
+        let (number, title) = file.text.lines().next().unwrap().strip_prefix("# ").unwrap().split_once(": ").unwrap();
+        format!("| [{number}]({name}) | {title} |")
+    };
+    let missing = pages.filter(|(_, name)| *name != "README.md").map(row).filter(|row| !index.contains(row.as_str()));
+    none("docs/decisions/README.md lacks", &missing.collect::<Vec<_>>());
+}
+
+#[test]
 fn the_documents_and_module_headers_name_files_that_exist() {
     let files = files();
     let (mut count, mut breaches) = (0, Vec::new());

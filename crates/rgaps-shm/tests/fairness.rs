@@ -222,7 +222,7 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
     let published = publisher.port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 });
     assert!(matches!(published, Err(PublishError::CutOff(_))), "{published:?}");
     let loaned = publisher.port.try_loan(10, Exhaustion::DropOldest).unwrap_err();
-    assert!(loaned.to_string().contains("was cut off from its topic: create it again"), "{loaned}");
+    assert!(loaned.to_string().contains("has another occupant; create it again"), "{loaned}");
     assert!(matches!(reader.take(), Err(TakeRefused::CutOff(_))));
     drop(held);
     assert_eq!(next_reader.counters().held, 0);

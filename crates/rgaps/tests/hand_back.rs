@@ -310,7 +310,7 @@ fn a_cut_off_client_gets_an_error_in_its_wait_or_at_its_next_call() {
     client.child.go_on().unwrap();
     let mut said: Vec<String> = (0..3).map(|_| client.hear(&format!(": /{TOPIC}: "))).collect();
     said.sort();
-    let cut_off = |who: &str| format!("the {who} was cut off from its topic: create it again");
+    let cut_off = |who: &str| format!("the {who} was cut off from its topic; create it again");
     assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
     let topics = next.topics().unwrap();
     assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));

@@ -152,7 +152,7 @@ impl Arrival {
         }
         if let Some(slot) = self.state.port.stalled_by().filter(|slot| self.setup.slot_table.demote(*slot, 1)) {
             let text = format!(
-                "{}: keep-all subscriber {} has released nothing for {} ms; it is keep-last from now on",
+                "{}: keep-all subscriber {} has released nothing for {} ms; it is keep-last from now on; make it read faster, or raise keep_all_timeout_ms",
                 self.setup.key,
                 slot.index,
                 self.setup.keep_all_timeout.as_millis()

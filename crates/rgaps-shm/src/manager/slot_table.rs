@@ -64,7 +64,7 @@ impl Default for SubscriberSpec {
 /// The topic has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the topic has its {limit} {what} on this host, including those that left while messages of theirs are held; stop one, or use a second topic"
+    "the topic has {limit} {what} on this host, which is the limit; one that left counts while a message of it is held. Stop one, or use a second topic"
 )]
 pub struct Full {
     /// The number of slots.

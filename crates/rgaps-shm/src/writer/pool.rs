@@ -74,7 +74,7 @@ pub struct PoolStats {
 
 /// The pool has no free block of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} B wanted, {free} B of {capacity} B are free, in smaller pieces")]
+#[error("no free piece has {wanted} B; {free} B of {capacity} B are free in all")]
 pub struct PoolFull {
     /// Bytes requested.
     pub wanted: u64,

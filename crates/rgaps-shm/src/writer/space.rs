@@ -51,7 +51,9 @@ pub enum LoanError {
         capacity: u64,
     },
     /// Every entry of the publisher's run of the message table is in use.
-    #[error("all {0} messages of this publisher are in use; release messages or raise message_count")]
+    #[error(
+        "all {0} messages that this publisher may have are held, unread or kept by history; release messages or raise message_count"
+    )]
     Messages(u32),
     /// The port has lost its slot.
     #[error(transparent)]
@@ -137,14 +139,14 @@ pub enum NoSpace {
     #[error("{0}")]
     Pool(PoolFull),
     /// A message entry.
-    #[error("all {0} messages of this publisher are in use")]
+    #[error("all {0} messages that this publisher may have are held, unread or kept by history")]
     Messages(u32),
 }
 
 /// A port has lost its slot: the slot is free or has another occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0} is free or has another occupant: this publisher or subscriber was cut off from its topic: create it again"
+    "this publisher or subscriber was cut off from its topic: {0} is free or has another occupant; create it again"
 )]
 pub struct CutOff(pub EndpointSlot);
 

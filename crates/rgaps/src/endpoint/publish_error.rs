@@ -87,7 +87,7 @@ pub enum PublishError {
         source: NodeError,
     },
     /// The publisher has lost its slot: the manager died, and its successor did not take the slot back.
-    #[error("{topic}: the publisher was cut off from its topic: create it again")]
+    #[error("{topic}: the publisher was cut off from its topic; create it again")]
     CutOff {
         /// The topic.
         topic: String,

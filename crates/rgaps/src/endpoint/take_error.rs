@@ -89,7 +89,7 @@ pub enum TakeError {
         held: u32,
     },
     /// The subscriber has lost its slot: the manager died, and its successor did not take the slot back.
-    #[error("{topic}: the subscriber was cut off from its topic: create it again")]
+    #[error("{topic}: the subscriber was cut off from its topic; create it again")]
     CutOff {
         /// The topic.
         topic: String,
