@@ -26,6 +26,7 @@ use crate::network_inbox::NetworkInbox;
 use crate::publish::PublishManager;
 use crate::rdma_devices::RdmaDevices;
 use crate::runtime_files::RuntimeFiles;
+use crate::state::ThisHost;
 use crate::subscribe::SubscribeManager;
 
 /// How to run.
@@ -107,13 +108,15 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     listens();
     let parts = Parts {
-        device: chosen.as_choice().to_string(),
         config,
-        dir: dir.clone(),
-        host,
-        epoch,
-        host_name,
-        lacks: lacks.0,
+        host: ThisHost {
+            dir: dir.clone(),
+            id: host,
+            epoch,
+            name: host_name,
+            device: chosen.as_choice().to_string(),
+            lacks: lacks.0,
+        },
         memory,
         publish,
         subscribe,

@@ -32,7 +32,8 @@ impl Manager {
     /// and neither does the connection while a forked child has the socket open.
     pub(crate) fn end_if_lock_released(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id) else { return };
-        let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.may_live(&self.dir, noted));
+        let is_over =
+            client.has_ended || client.noted().is_some_and(|noted| !self.locks.may_live(&self.host.dir, noted));
         if is_over && !self.may_still_stream(id) {
             self.client_ended(id);
         }
@@ -47,12 +48,7 @@ impl Manager {
         let mut connected: Vec<ClientId> =
             by_id.iter().filter(|(_, client)| is_connected(client)).map(|(id, _)| *id).collect();
         connected.sort_unstable();
-        // The next ones after those of the last tick.
-        let first = connected.partition_point(|id| Some(*id) <= self.asked_last);
-        connected.rotate_left(first);
-        connected.truncate(CONNECTED_A_TICK);
-        self.asked_last = connected.last().copied();
-        asked.append(&mut connected);
+        asked.append(&mut self.departures.next_to_ask(connected, CONNECTED_A_TICK));
         asked.into_iter().for_each(|id| self.end_if_lock_released(id));
     }
 
@@ -72,7 +68,7 @@ impl Manager {
         }
         let is_held_open = clients.iter().any(|client| client.is_held_open());
         let noted: Vec<_> = clients.iter().filter_map(|client| client.noted()).collect();
-        is_held_open || !self.locks.living(&self.dir, noted).is_empty()
+        is_held_open || !self.locks.living(&self.host.dir, noted).is_empty()
     }
 
     pub(crate) fn client_died(&mut self, id: ClientId) {
@@ -101,13 +97,12 @@ impl Manager {
             slots = client.slots.len(),
             "a client's process has ended"
         );
-        self.departing.extend(std::mem::take(&mut client.slots));
+        self.departures.add(std::mem::take(&mut client.slots));
     }
 
     /// Releases a batch of the slots of ended clients: a client may have had thousands.
     pub(crate) fn release_departing(&mut self) {
-        let share = self.departing.len().min(RELEASED_A_TURN);
-        for occupied in self.departing.drain(..share).collect::<Vec<_>>() {
+        for occupied in self.departures.take(RELEASED_A_TURN) {
             self.release_slot(occupied);
         }
     }
@@ -124,7 +119,7 @@ impl Manager {
         let is_used =
             self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.awaits_client(lock);
         if !is_used {
-            self.locks.forget(&self.dir, lock);
+            self.locks.forget(&self.host.dir, lock);
         }
     }
 }

@@ -49,6 +49,7 @@ mod requests;
 mod runtime_files;
 mod sender;
 mod staging;
+mod state;
 mod subscribe;
 mod successor;
 mod topics;

@@ -5,19 +5,18 @@
 //! bounded time, however much the others report. A turn costs what it serves, plus a look at each client. Work that looks at each topic is done in
 //! `tick`, however many turns there are.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rgaps_control::announcements::Counters;
 use rgaps_control::client_lock::ClientLocks;
 use rgaps_control::local::{Body, LocalError, Packet, Request};
 use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, SubscriberSlot, TopicId, TopicKey};
+use rgaps_control::{Config, EndpointSlot, HostId, TopicId, TopicKey};
 use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags};
 
@@ -27,12 +26,12 @@ use crate::clients::{Client, ClientId, Clients, Occupied};
 use crate::deferred::DeferredRequests;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
-use crate::log_rate_limit::LogRateLimit;
 use crate::network_inbox::NetworkInbox;
 use crate::outbound::Outbound;
 use crate::publish::PublishManager;
 use crate::refusals::exhausted;
 use crate::runtime_files::RuntimeFiles;
+use crate::state::{Departures, NetworkReports, ThisHost, WordsSearch};
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
 
@@ -47,13 +46,7 @@ const TICK_IDLE: Duration = Duration::from_millis(500);
 /// The manager's state.
 pub(crate) struct Manager {
     pub(crate) config: Arc<Config>,
-    pub(crate) dir: RuntimeDir,
-    pub(crate) host: HostId,
-    pub(crate) epoch: u64,
-    pub(crate) host_name: String,
-    pub(crate) device: String,
-    /// What it could not write when it started.
-    pub(crate) lacks: Vec<String>,
+    pub(crate) host: ThisHost,
     pub(crate) clients: Clients,
     pub(crate) topics: Topics,
     /// What other hosts announce and ask.
@@ -67,15 +60,11 @@ pub(crate) struct Manager {
     pub(crate) locks: ClientLocks,
     /// What a predecessor's clients have and have not handed back.
     pub(crate) adoption: Adoption,
+    pub(crate) words_search: WordsSearch,
     /// Topics whose note could not be written, and why: a successor would not know who is in them.
     pub(crate) unnoted: BTreeMap<TopicId, String>,
     pub(crate) deferred: DeferredRequests,
-    /// Slots of clients that have ended, to be released. They are in no note any more.
-    pub(crate) departing: VecDeque<Occupied>,
-    /// The last connected client whose lock the kernel was asked for.
-    pub(crate) asked_last: Option<ClientId>,
-    /// Subscribers of stopped clients whose words were looked for.
-    pub(crate) words_looked_for: BTreeSet<(TopicId, SubscriberSlot)>,
+    pub(crate) departures: Departures,
     pub(crate) runtime_files: RuntimeFiles,
     events: Receiver<Event>,
     pub(crate) wake: Arc<EventFd>,
@@ -85,27 +74,16 @@ pub(crate) struct Manager {
     /// A topic has a draining publisher of which something is left.
     has_draining: bool,
     ticked_at: Option<Instant>,
-    /// Figures of the network that were noted last, and when.
-    pub(crate) noted: Counters,
-    pub(crate) noted_at: Option<Instant>,
-    pub(crate) hosts_logged: LogRateLimit,
+    pub(crate) network_reports: NetworkReports,
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
     full_until: Option<Instant>,
-    /// When a first host has to be there if `peers` names any; none once one was.
-    pub(crate) first_host_due: Option<Instant>,
-    pub(crate) started: Instant,
 }
 
 /// What a manager is made of.
 pub(crate) struct Parts {
     pub(crate) config: Arc<Config>,
-    pub(crate) dir: RuntimeDir,
-    pub(crate) host: HostId,
-    pub(crate) epoch: u64,
-    pub(crate) host_name: String,
-    pub(crate) device: String,
-    pub(crate) lacks: Vec<String>,
+    pub(crate) host: ThisHost,
     pub(crate) memory: DeviceMemoryManager,
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
@@ -138,12 +116,7 @@ impl Manager {
         let first_host_due = (!parts.config.peers.is_empty()).then(|| Instant::now() + grace);
         Self {
             config: parts.config,
-            dir: parts.dir,
             host: parts.host,
-            epoch: parts.epoch,
-            host_name: parts.host_name,
-            device: parts.device,
-            lacks: parts.lacks,
             clients: Clients::default(),
             topics: Topics::default(),
             network_inbox: parts.network_inbox,
@@ -154,11 +127,10 @@ impl Manager {
             network: parts.network,
             locks: parts.locks,
             adoption: parts.adoption,
+            words_search: WordsSearch::default(),
             unnoted: BTreeMap::new(),
             deferred: DeferredRequests::default(),
-            departing: VecDeque::new(),
-            asked_last: None,
-            words_looked_for: BTreeSet::new(),
+            departures: Departures::default(),
             runtime_files: parts.runtime_files,
             events: parts.events,
             wake: parts.wake,
@@ -166,13 +138,9 @@ impl Manager {
             has_more: false,
             has_draining: false,
             ticked_at: None,
-            noted: Counters::default(),
-            noted_at: None,
-            hosts_logged: LogRateLimit::default(),
+            network_reports: NetworkReports::new(first_host_due),
             idle_since: Some(Instant::now()),
             full_until: None,
-            first_host_due,
-            started: Instant::now(),
         }
     }
 
@@ -266,7 +234,7 @@ impl Manager {
         let tick = if is_full || !behind.is_empty() { tick.min(TICK) } else { tick };
         let due = self.network_inbox.announcements().due();
         let tick = match due.map(|due| due.saturating_duration_since(now)) {
-            _ if self.has_more || !self.departing.is_empty() || self.adoption.has_decisions() => Duration::ZERO,
+            _ if self.has_more || !self.departures.is_empty() || self.adoption.has_decisions() => Duration::ZERO,
             Some(due) => tick.min(due),
             None => tick,
         };
@@ -402,7 +370,7 @@ impl Manager {
         });
         let clients = self.adoption.note(id, here);
         let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment.identity());
-        let note = TopicNote { topic: id, key, type_name, segment, device: self.device.clone(), clients };
+        let note = TopicNote { topic: id, key, type_name, segment, device: self.host.device.clone(), clients };
         if topic.noted.as_ref() == Some(&note) {
             return;
         }
@@ -421,7 +389,7 @@ impl Manager {
     }
 
     fn write_note(&mut self, note: &TopicNote) -> bool {
-        let Err(error) = self.dir.note_topic(note) else {
+        let Err(error) = self.host.dir.note_topic(note) else {
             self.unnoted.remove(&note.topic);
             return true;
         };
@@ -455,7 +423,7 @@ impl Manager {
             if !topic.announced.is_empty() {
                 self.network.announce(&topic.key, Vec::new());
             }
-            self.dir.forget_topic(id);
+            self.host.dir.forget_topic(id);
             self.unnoted.remove(&id);
         }
         is_over
@@ -531,12 +499,7 @@ impl Manager {
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();
-        if self.first_host_due.take_if(|due| *due <= now).is_some() {
-            let peers = self.config.peers.join(", ");
-            tracing::warn!(
-                "no host has answered yet at {peers}: does rgapsd run there and listen at that port? It is tried on"
-            );
-        }
+        self.network_reports.report_absent_peers(now, &self.config.peers);
     }
 
     /// Clients that have hung up and given up everything.
@@ -552,7 +515,7 @@ impl Manager {
     }
 
     fn is_idle(&mut self) -> bool {
-        let is_left = !self.adoption.is_over() || !self.departing.is_empty();
+        let is_left = !self.adoption.is_over() || !self.departures.is_empty();
         let busy = is_left || !self.clients.by_id.is_empty() || !self.topics.is_empty();
         if busy {
             self.idle_since = None;

@@ -21,8 +21,7 @@ const CHANGES_A_TURN: usize = 16;
 const CHANGES_FOR: Duration = Duration::from_millis(5);
 /// Ring requests answered in one turn: each makes a ring and a pool.
 const RINGS_A_TURN: usize = 4;
-/// Shortest interval between two notes of the counters.
-const NOTE_EVERY: Duration = Duration::from_secs(1);
+
 impl Manager {
     /// Handles a share of the network's events. True if more may wait.
     pub(crate) fn look_at_network(&mut self) -> bool {
@@ -60,16 +59,11 @@ impl Manager {
             tracing::debug!(?scope, "refused announcements are queried again");
             self.network.ask(scope);
         }
-        if self.noted_at.is_some_and(|at| now.duration_since(at) < NOTE_EVERY) {
-            return;
-        }
-        let counters = self.network_inbox.counters();
-        if self.noted_at.is_none() || counters != self.noted {
-            if let Err(error) = self.dir.note_network(&counters) {
-                tracing::debug!(%error, "the network's counters cannot be noted");
-            }
-            self.noted = counters;
-            self.noted_at = Some(now);
+        if self.network_reports.is_note_due(now)
+            && let Some(counters) = self.network_reports.note(now, self.network_inbox.counters())
+            && let Err(error) = self.host.dir.note_network(&counters)
+        {
+            tracing::debug!(%error, "the network's counters cannot be noted");
         }
     }
 
@@ -77,7 +71,7 @@ impl Manager {
         let now = Instant::now();
         let (was, is) = self.network_inbox.announcements().tell(host);
         if was != is
-            && let Some(more) = self.hosts_logged.may_log(now)
+            && let Some(more) = self.network_reports.may_log_host(now)
         {
             match (&was, &is) {
                 (None, Some(name)) => tracing::info!(%host, name, "a host has appeared{more}"),
@@ -86,7 +80,7 @@ impl Manager {
             }
         }
         if is.is_some() {
-            self.first_host_due = None;
+            self.network_reports.note_host();
         }
         // Besides the topics that the host announces, its coming or going concerns all links with it.
         let linked = |topic: &&Topic| topic.outbound.contains_key(&host) || topic.inbound.contains_key(&host);
@@ -145,7 +139,7 @@ impl Manager {
     }
 
     fn offer_ring(&mut self, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
-        request.check_host(self.host)?;
+        request.check_host(self.host.id)?;
         let key = &request.endpoint.key;
         let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
         let topic = self.topics.id_of(key).and_then(|id| self.topics.get_mut(&id));

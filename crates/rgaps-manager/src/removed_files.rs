@@ -16,14 +16,14 @@ impl Manager {
     #[must_use]
     pub(crate) fn check_runtime_files(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        let (dir, unnoted, has_epoch) = (&self.dir, &self.unnoted, self.runtime_files.has_epoch);
+        let (dir, unnoted, has_epoch) = (&self.host.dir, &self.unnoted, self.runtime_files.has_epoch);
         let files =
             Files { dir, has_epoch, unnoted, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
-        let missing = match self.runtime_files.check(&self.dir, is_needed, &files) {
+        let missing = match self.runtime_files.check(&self.host.dir, is_needed, &files) {
             Ok(Checked::Own { was_recreated: false, missing }) if missing.is_empty() => return true,
             Ok(Checked::Own { missing, .. }) => missing,
             Ok(Checked::Taken) => {
-                tracing::error!(dir = %self.dir.path().display(), "files of this rgapsd were removed, and another rgapsd serves there; exiting");
+                tracing::error!(dir = %self.host.dir.path().display(), "files of this rgapsd were removed, and another rgapsd serves there; exiting");
                 return false;
             }
             Ok(Checked::Unneeded) => {
@@ -37,11 +37,11 @@ impl Manager {
         };
         log::come_back();
         tracing::warn!(
-            dir = %self.dir.path().display(),
+            dir = %self.host.dir.path().display(),
             "files of this rgapsd were removed; it creates them again, and clients connect again (cleaners of /tmp leave XDG_RUNTIME_DIR alone)"
         );
-        self.runtime_files.has_epoch = self.dir.epoch(self.epoch).1.is_none();
-        if let Err(error) = self.dir.note_config(&self.config) {
+        self.runtime_files.has_epoch = self.host.dir.epoch(self.host.epoch).1.is_none();
+        if let Err(error) = self.host.dir.note_config(&self.config) {
             tracing::warn!(%error, "config.toml cannot be written: clients do not see this rgapsd's configuration");
         }
         for id in missing.clients {

@@ -125,7 +125,7 @@ impl Manager {
         let (pid, mut own) = (client.pid, None);
         self.bound_disconnected(id);
         for lock in held.iter().take(HELD_LOCKS_MAX) {
-            let found = self.locks.recognize(&self.dir, *lock, pid).map_err(|error| exhausted(&error))?;
+            let found = self.locks.recognize(&self.host.dir, *lock, pid).map_err(|error| exhausted(&error))?;
             own = found.map(|file| (*lock, file));
             if own.is_some() {
                 break;
@@ -140,9 +140,9 @@ impl Manager {
                 if !held.iter().take(HELD_LOCKS_MAX).any(is_known) {
                     self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
                 }
-                let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
+                let (lock, file) = self.host.dir.new_client_lock().map_err(|error| exhausted(&error))?;
                 let kept = self.locks.keep(lock, &file);
-                let kept = kept.inspect_err(|_| self.locks.forget(&self.dir, lock));
+                let kept = kept.inspect_err(|_| self.locks.forget(&self.host.dir, lock));
                 files.push(file.into());
                 (lock, kept.map_err(|error| exhausted(&error))?)
             }
@@ -155,13 +155,13 @@ impl Manager {
             self.record_new_lock(id)?;
         }
         let welcome = Reply::Welcome(Welcome {
-            host: self.host,
-            epoch: self.epoch,
-            host_name: self.host_name.clone(),
+            host: self.host.id,
+            epoch: self.host.epoch,
+            host_name: self.host.name.clone(),
             manager_pid: std::process::id(),
-            device: self.device.clone(),
+            device: self.host.device.clone(),
             lock,
-            lacks: self.lacks.clone(),
+            lacks: self.host.lacks.clone(),
         });
         Ok(Answer { reply: welcome, fds: files })
     }
@@ -181,7 +181,7 @@ impl Manager {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         let Some(lock) = client.lock else { return Err(Refusal::Invalid("say hello first".to_owned())) };
         let noted = NotedClient { lock, pid: client.pid, file: client.lock_file };
-        let holder = self.locks.holder(&self.dir, noted).map_err(|error| exhausted(&error))?;
+        let holder = self.locks.holder(&self.host.dir, noted).map_err(|error| exhausted(&error))?;
         if holder != Holder::Process(client.pid) {
             return Err(Refusal::Invalid(format!(
                 "process {} does not hold the lock that the welcome brought: {holder:?}",
@@ -481,7 +481,7 @@ impl Manager {
         let with_own = |role, own: bool| {
             let mut hosts = self.hosts_with(&topic.key, role);
             if own {
-                hosts.insert(0, format!("{} (this host)", self.host_name));
+                hosts.insert(0, format!("{} (this host)", self.host.name));
             }
             hosts
         };

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rgaps_control::local::{HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, Refusal, RefusedSlot, Reply};
 use rgaps_control::names::check_type;
@@ -20,9 +19,6 @@ use crate::manager::Manager;
 use crate::refusals::exhausted;
 use crate::requests::Answer;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
-
-/// By then most clients that are not stopped have handed everything back.
-const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
 
 /// Words of subscribers looked for in files, at most: the files of a stopped client times its subscribers. It has a file, and one more for each manager
 /// that died while it went on subscribing.
@@ -141,7 +137,7 @@ impl Manager {
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
             // Slots of its earlier connections to this manager that it has detached from since.
-            self.departing.extend(self.clients.take_slots_of_earlier(client, lock));
+            self.departures.add(self.clients.take_slots_of_earlier(client, lock));
             self.decide();
         }
         Ok(Answer { reply: Reply::Done, fds: Vec::new() })
@@ -151,14 +147,14 @@ impl Manager {
     /// keeps every message for it. So the manager opens the file with these words through `/proc/PID/fd` of the client, if the kernel permits that.
     fn find_words_of_the_stopped(&mut self) {
         if self.adoption.is_over() {
-            return self.words_looked_for.clear();
+            return self.words_search.clear();
         }
-        if self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
+        if !self.words_search.has_begun() {
             return;
         }
         for noted in self.adoption.awaited_clients() {
             let lock = noted.lock;
-            let Ok(Holder::Process(pid)) = self.locks.holder(&self.dir, noted) else { continue };
+            let Ok(Holder::Process(pid)) = self.locks.holder(&self.host.dir, noted) else { continue };
             let is_lacking = |topic: &Topic, slot: &SubscriberSlot| {
                 let occupied = Occupied { topic: topic.id, slot: (*slot).into() };
                 self.adoption.awaits_from(lock, &occupied) && topic.slot_table.pages(*slot).is_none()
@@ -169,7 +165,7 @@ impl Manager {
             };
             let mut lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
             // A stopped process opens nothing new, so each of its subscribers is looked for once: reading /proc/PID/fd may take long.
-            lacking.retain(|slot| !self.words_looked_for.contains(slot));
+            lacking.retain(|slot| !self.words_search.has(slot));
             if lacking.is_empty() {
                 continue;
             }
@@ -189,7 +185,7 @@ impl Manager {
                 if left.is_empty() || looks == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             if has_files {
-                self.words_looked_for.extend(&lacking);
+                self.words_search.add(&lacking);
             }
             for (id, slot, pages) in found {
                 let Some(topic) = self.topics.get(&id) else { continue };
@@ -202,7 +198,7 @@ impl Manager {
     /// Asks the kernel which of the clients with awaited slots live, and releases the slots of the dead ones.
     pub(crate) fn look_for_the_dead(&mut self) {
         let awaited = self.adoption.awaited_clients();
-        let living = self.locks.living(&self.dir, awaited.iter().copied());
+        let living = self.locks.living(&self.host.dir, awaited.iter().copied());
         awaited.difference(&living).for_each(|dead| self.forget_awaited(dead.lock));
         self.decide();
         self.find_words_of_the_stopped();
@@ -226,7 +222,7 @@ impl Manager {
                     }
                     self.release_slot(occupied);
                 }
-                Decision::Forget(topic) => self.dir.forget_topic(topic),
+                Decision::Forget(topic) => self.host.dir.forget_topic(topic),
                 Decision::Settled(topic) => self.topic_changed(topic),
             }
         }
@@ -329,7 +325,7 @@ impl Manager {
         };
         let segment = Segment::take_over(segment, handed.topic.0, noted).map_err(NotTaken::of_call)?;
         let topic =
-            Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment), self.host);
+            Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment), self.host.id);
         topic.slot_table.finish_departures();
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);
