@@ -5,7 +5,7 @@
 //! `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
 //!
 //! `successor` takes topics over from a manager that died; `adoption` decides how. `network_inbox` queues events of the network, `remote_hosts` handles
-//! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of
+//! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrival_budget` the memory of
 //! arriving messages, `links` the number of links, `pending_connections` connections that have not identified themselves, `client_budgets` the
 //! resources of one client. Workers are threads. They report to the manager through `event`, and share only the budgets.
 
