@@ -29,6 +29,19 @@ pub enum Durability {
 }
 
 /// What a publisher offers.
+///
+/// ```
+/// use rgaps_control::qos::{Durability, Exhaustion, PublisherQos};
+///
+/// // A map: the last one is kept for late joiners, and a publication never waits.
+/// let map = PublisherQos {
+///     durability: Durability::TransientLocal,
+///     history_depth: 1,
+///     exhaustion: Exhaustion::DropOldest,
+///     ..PublisherQos::default()
+/// };
+/// assert!(map.flow_control);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PublisherQos {
@@ -73,6 +86,16 @@ pub enum History {
 }
 
 /// What a subscriber requests.
+///
+/// ```
+/// use rgaps_control::qos::{History, Mismatch, PublisherQos, Reliability, SubscriberQos, compatible};
+///
+/// // A viewer: the newest message is enough.
+/// let viewer = SubscriberQos { history: History::KeepLast(1), ..SubscriberQos::default() };
+/// let camera = PublisherQos { reliability: Reliability::BestEffort, ..PublisherQos::default() };
+/// assert_eq!(compatible(&camera, &viewer), Err(Mismatch::Reliability));
+/// assert_eq!(compatible(&PublisherQos::default(), &viewer), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SubscriberQos {

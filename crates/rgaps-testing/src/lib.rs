@@ -2,7 +2,7 @@
 //!
 //! `again` runs a test in its own process. `hosts` makes network namespaces joined by a switch, with cables that can be pulled, or by a
 //! `bad_network`, which loses, delays and damages frames. `child` holds a process that does not outlive its guard. `crash` arms a crash point in a
-//! child and waits until the child has reached it. `programs` finds built programs. `proxy` damages the bytes of connections. `manager` runs rgapsd.
+//! child and waits until the child has reached it. `example_host` gives the examples of API documentation a manager. `programs` finds built programs. `proxy` damages the bytes of connections. `manager` runs rgapsd.
 //! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `until` waits for what other processes do.
 //! `watchdog` ends a test that hangs. `skip` reports, by name, tests that cannot run here.
 //!
@@ -14,6 +14,7 @@ pub mod again;
 pub mod bad_network;
 pub mod child;
 pub mod crash;
+mod example_host;
 pub mod hosts;
 pub mod manager;
 pub mod programs;
@@ -30,6 +31,7 @@ pub use again::{again_with, is_again};
 pub use bad_network::{BadNetwork, Conditions, Passage};
 pub use child::{Child, Ended, kill_9};
 pub use crash::{Action, CrashPoint};
+pub use example_host::example_host;
 pub use hosts::{Counters, Host, Hosts, HostsError};
 pub use proxy::{Proxy, Swap, Toward};
 pub use raw::exit_main_thread;

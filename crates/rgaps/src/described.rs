@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::subscriber::Subscriber;
 use crate::types::Meta;
 
-/// A taken message's name and description, without its payload. Dropping it releases the message.
+/// A taken message's name and description, without its payload ([`Subscriber::take_described`] has an example). Dropping it releases the message.
 #[derive(Debug)]
 pub struct Described<T> {
     /// The message's handle.
@@ -54,14 +54,18 @@ impl<T: Meta> Subscriber<T> {
     /// Like `take`, but returns only the message's name and description and does not map its pool. To get the payload, take the handle with another
     /// subscriber. Does not reset `event_fd`, for programs that watch it edge-triggered.
     ///
-    /// ```no_run
-    /// # use rgaps::{Subscriber, TakeError, types::Image};
-    /// fn forward(subscriber: &Subscriber<Image>, send: impl Fn(&[u8])) -> Result<(), TakeError> {
-    ///     while let Some(described) = subscriber.take_described()? {
-    ///         send(&described.handle.to_bytes());
-    ///     }
-    ///     Ok(())
+    /// ```
+    /// # use rgaps::{Handle, Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// # let mut sent: Vec<[u8; Handle::BYTES]> = Vec::new();
+    /// while let Some(described) = subscriber.take_described()? {
+    ///     sent.push(described.handle.to_bytes()); // to a program that takes the message by its handle
     /// }
+    /// assert_eq!(sent, [handle.to_bytes()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
         Ok(self.taker.take_described()?.map(|described| Described::new(described, self.taker.inner())))

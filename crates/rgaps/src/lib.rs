@@ -1,10 +1,13 @@
 //! Publish and subscribe device buffers. All subscribers on a host read one shared copy in place. Another host receives one copy, which all its
 //! subscribers share.
 //!
-//! ```no_run
-//! use rgaps::types::{Encoding, Image};
-//! use rgaps::{Sample, Node};
+//! ```
+//! use std::time::Duration;
 //!
+//! use rgaps::types::{Encoding, Image};
+//! use rgaps::{Node, Sample};
+//!
+//! # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
 //! let node = Node::new("camera")?;
 //! let publisher = node.publisher::<Image>("camera/front")?;
 //! let subscriber = node.subscriber::<Image>("camera/front")?; // before the first sample: a late joiner gets no older samples
@@ -13,10 +16,9 @@
 //! sample.fill(128); // written in place, where subscribers will read it
 //! sample.publish()?;
 //!
-//! if let Some(sample) = subscriber.wait(std::time::Duration::from_secs(1))? {
-//!     let sample: Sample<Image> = sample;
-//!     println!("{} x {}: {} B", sample.meta().width, sample.meta().height, sample.bytes().len());
-//! } // dropping the sample releases it, and the publisher can reuse the block
+//! let sample: Sample<Image> = subscriber.wait(Duration::from_secs(1))?.ok_or("no message within a second")?;
+//! assert_eq!((sample.meta().width, sample.meta().height, sample.bytes()[0]), (1920, 1080, 128));
+//! drop(sample); // releases it, and the publisher can reuse the block
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

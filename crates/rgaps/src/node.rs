@@ -23,8 +23,9 @@ use crate::types::Meta;
 
 /// Settings of a node. Each has a default that works on one machine.
 ///
-/// ```no_run
-/// let node = rgaps::Node::builder().name("camera").domain(7).runtime_dir("/tmp/robot").build()?;
+/// ```
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// let node = rgaps::Node::builder().name("camera").domain(7).build()?;
 /// assert_eq!(node.domain(), 7);
 /// # Ok::<(), rgaps::NodeError>(())
 /// ```
@@ -114,14 +115,14 @@ impl NodeBuilder {
 
 /// A process's connection to RGAPS. Cheap to clone and usable from any thread, but not across `fork`.
 ///
-/// ```no_run
+/// ```
 /// use rgaps::types::Bytes;
 ///
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
 /// let node = rgaps::Node::new("monitor")?;
 /// let subscriber = node.subscriber::<Bytes>("status")?;
-/// for topic in node.topics()? {
-///     println!("{topic:?}");
-/// }
+/// let topics = node.topics()?;
+/// assert_eq!((topics.len(), topics[0].subscribers, topics[0].publishers), (1, 1, 0));
 /// # Ok::<(), rgaps::NodeError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -147,9 +148,10 @@ impl Node {
 
     /// Creates a publisher, and the topic if it does not exist. The topic's type must be `T`.
     ///
-    /// ```no_run
+    /// ```
     /// use rgaps::{Exhaustion, PublisherQos, types::Image};
     ///
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
     /// # let node = rgaps::Node::new("camera")?;
     /// let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, ..PublisherQos::default() };
     /// let publisher = node.publisher_with::<Image>("camera/front", qos)?;
@@ -196,6 +198,20 @@ impl Node {
 
     /// Observes a topic without joining it: an observer reads the descriptions of messages, not their payload. Also returns the name of the topic's
     /// type.
+    ///
+    /// ```
+    /// # use rgaps::types::Bytes;
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = rgaps::Node::new("monitor")?;
+    /// # let publisher = node.publisher::<Bytes>("status")?;
+    /// let (mut observer, type_name) = node.observe("status")?;
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// while let Some(info) = observer.poll() {
+    ///     println!("{type_name} {} of {} B", info.sequence, info.bytes);
+    /// #   assert_eq!((info.sequence, info.bytes), (1, 5));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn observe(&self, topic: &str) -> Result<(Observer, String), NodeError> {
         self.inner.check_owner()?;
         let key = TopicKey::new(self.inner.domain, topic)?;

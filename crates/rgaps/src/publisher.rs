@@ -15,14 +15,16 @@ use crate::types::Meta;
 
 /// Publishes messages of one type on one topic. Cheap to clone; every clone is the same publisher.
 ///
-/// ```no_run
+/// ```
 /// use rgaps::types::Bytes;
 ///
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
 /// let publisher = rgaps::Node::new("camera")?.publisher::<Bytes>("raw")?;
 /// publisher.push(&Bytes::new(5), b"hello")?;
 /// let mut loan = publisher.loan(Bytes::new(5))?;
 /// loan.copy_from_slice(b"world");
 /// loan.publish()?;
+/// assert_eq!(publisher.statistics().published, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -57,15 +59,19 @@ impl<T: Meta> Publisher<T> {
     /// Publishes what `fill` writes into the block, for sources in several pieces: one copy, like `push`. The block has as many bytes as `meta`
     /// describes. Bytes that `fill` does not write keep the block's old content.
     ///
-    /// ```no_run
-    /// # use rgaps::{Publisher, PublishError, types::Bytes};
-    /// fn publish(publisher: &Publisher<Bytes>, head: &[u8; 8], body: &[u8; 56]) -> Result<(), PublishError> {
-    ///     publisher.push_with(&Bytes::new(64), |block| {
-    ///         block[..8].copy_from_slice(head);
-    ///         block[8..].copy_from_slice(body);
-    ///     })?;
-    ///     Ok(())
-    /// }
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("packets")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let (head, body) = ([1; 8], [2; 56]);
+    /// publisher.push_with(&Bytes::new(64), |block| {
+    ///     block[..8].copy_from_slice(&head);
+    ///     block[8..].copy_from_slice(&body);
+    /// })?;
+    /// # let sample = subscriber.take()?.ok_or("no message")?;
+    /// # assert_eq!((&sample.bytes()[..8], &sample.bytes()[8..]), (&head[..], &body[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         let mut loan = LoanInner::new(&self.inner, meta)?;
@@ -103,15 +109,17 @@ impl<T: Meta> Publisher<T> {
 /// `publish_on`). If you use the loan as a slice there, you fill host memory, which `publish` copies into the block, as if pushed.
 /// The slice is empty in a forked child, where the pool is not mapped.
 ///
-/// ```no_run
-/// # use rgaps::{Publisher, PublishError, types::{Image, Stamp, Meta}};
-/// fn capture(publisher: &Publisher<Image>, image: Image) -> Result<(), PublishError> {
-///     let mut loan = publisher.loan(image)?;
-///     loan.fill(0);
-///     loan.set_meta(image.stamped(Stamp::now()))?;
-///     loan.publish()?;
-///     Ok(())
-/// }
+/// ```
+/// # use rgaps::{Node, types::{Encoding, Image, Meta, Stamp}};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let publisher = Node::new("camera")?.publisher::<Image>("camera/front")?;
+/// let image = Image::new(640, 480, Encoding::Rgb8)?;
+/// let mut loan = publisher.loan(image)?;
+/// loan.fill(0); // here the camera writes its pixels
+/// loan.set_meta(image.stamped(Stamp::now()))?; // the time of the exposure's end
+/// let handle = loan.publish()?;
+/// assert_eq!(handle.sequence, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]

@@ -14,12 +14,20 @@ use crate::types::Meta;
 ///
 /// A sample stays valid however many messages the publisher publishes, and may outlive its subscriber. Dropping it releases the message.
 ///
-/// ```no_run
-/// # use rgaps::{Subscriber, TakeError, types::Image};
+/// ```
+/// # use rgaps::{Node, Subscriber, TakeError, types::{Encoding, Image}};
 /// fn brightness(subscriber: &Subscriber<Image>) -> Result<Option<u8>, TakeError> {
 ///     let Some(sample) = subscriber.take()? else { return Ok(None) };
 ///     Ok(sample.bytes().iter().copied().max()) // read in place
 /// } // releases the message
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("meter")?;
+/// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
+/// # let mut loan = publisher.loan(Image::new(64, 48, Encoding::Mono8)?)?;
+/// # loan.fill(7);
+/// # loan.publish()?;
+/// assert_eq!(brightness(&subscriber)?, Some(7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Sample<T> {
@@ -76,6 +84,7 @@ impl<T: Meta> Sample<T> {
     /// Releases the message after the work that the stream has so far. The call does not wait for that work.
     ///
     /// ```no_run
+    /// # // It needs a GPU.
     /// # use rgaps::{Node, Subscriber, types::Image};
     /// # fn launch(image: rgaps::device::ImageView, stream: &rgaps::device::Stream) {}
     /// # fn example(node: &Node, subscriber: &Subscriber<Image>) -> Result<(), Box<dyn std::error::Error>> {
@@ -92,6 +101,20 @@ impl<T: Meta> Sample<T> {
     }
 
     /// The message's origin, its route and the time of each stage.
+    ///
+    /// ```
+    /// # use rgaps::{Node, Origin, Route, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let info = sample.info();
+    /// assert_eq!((info.sequence, info.origin, info.route), (1, Origin::Pushed, Route::Local));
+    /// let latency_ns = sample.taken_ns() - info.stamps.published;
+    /// # assert!(latency_ns < 60_000_000_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn info(&self) -> &MessageInfo {
         self.inner.info()
     }

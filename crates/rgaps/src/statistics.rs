@@ -8,11 +8,15 @@ use serde::Serialize;
 
 /// A publisher's counters.
 ///
-/// ```no_run
-/// # fn show(publisher: &rgaps::Publisher<rgaps::types::Bytes>) {
+/// ```
+/// # use rgaps::{Node, types::Bytes};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let publisher = Node::new("logger")?.publisher::<Bytes>("raw")?;
+/// let loan = publisher.loan(Bytes::new(1000))?;
 /// let statistics = publisher.statistics();
 /// println!("{} of {} B in use", statistics.used_bytes, statistics.pool_bytes);
-/// # }
+/// assert!((1000..2000).contains(&statistics.used_bytes)); // blocks are a little longer than messages
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PublisherStatistics {
@@ -50,11 +54,20 @@ impl PublisherStatistics {
 
 /// A subscriber's counters.
 ///
-/// ```no_run
-/// # fn show(subscriber: &rgaps::Subscriber<rgaps::types::Bytes>) {
+/// ```
+/// # use rgaps::{History, Node, SubscriberQos, types::Bytes};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("logger")?;
+/// # let publisher = node.publisher::<Bytes>("raw")?;
+/// let newest = SubscriberQos { history: History::KeepLast(1), ..SubscriberQos::default() };
+/// let subscriber = node.subscriber_with::<Bytes>("raw", newest)?;
+/// for _ in 0..5 {
+///     publisher.push(&Bytes::new(5), b"hello")?;
+/// }
+/// drop(subscriber.take()?);
 /// let statistics = subscriber.statistics();
-/// println!("{} taken, {} lost", statistics.taken, statistics.lost);
-/// # }
+/// assert_eq!((statistics.taken, statistics.lost), (1, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SubscriberStatistics {

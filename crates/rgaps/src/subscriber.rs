@@ -17,14 +17,18 @@ use crate::types::Meta;
 
 /// Takes messages of one type from one topic. Cheap to clone; every clone is the same subscriber.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 /// use rgaps::types::Bytes;
 ///
-/// let subscriber = rgaps::Node::new("logger")?.subscriber::<Bytes>("raw")?;
-/// while let Some(sample) = subscriber.wait(Duration::from_secs(1))? {
-///     println!("{} B", sample.bytes().len());
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// let node = rgaps::Node::new("logger")?;
+/// let subscriber = node.subscriber::<Bytes>("raw")?;
+/// # node.publisher::<Bytes>("raw")?.push(&Bytes::new(5), b"hello")?;
+/// while let Some(sample) = subscriber.wait(Duration::from_millis(100))? {
+///     assert_eq!(sample.bytes(), b"hello");
 /// }
+/// assert_eq!(subscriber.statistics().taken, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -96,14 +100,33 @@ impl<T: Meta> Subscriber<T> {
     /// no message waits again. Cancelling a task loses no message. Polling never waits for the manager, and waits for the device only if the message
     /// must be copied for lack of peer access.
     ///
-    /// ```no_run
-    /// # use rgaps::{Subscriber, TakeError, types::Image};
-    /// async fn display(subscriber: Subscriber<Image>) -> Result<(), TakeError> {
-    ///     loop {
-    ///         let sample = subscriber.next().await?;
-    ///         println!("{} x {}", sample.meta().width, sample.meta().height);
-    ///     }
+    /// ```
+    /// # use rgaps::{Node, Subscriber, TakeError, types::{Encoding, Image}};
+    /// async fn size(subscriber: &Subscriber<Image>) -> Result<(u32, u32), TakeError> {
+    ///     let sample = subscriber.next().await?;
+    ///     Ok((sample.meta().width, sample.meta().height))
     /// }
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("display")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
+    /// # publisher.loan(Image::new(64, 48, Encoding::Rgb8)?)?.publish()?;
+    /// # struct Unpark(std::thread::Thread);
+    /// # impl std::task::Wake for Unpark {
+    /// #     fn wake(self: std::sync::Arc<Self>) {
+    /// #         self.0.unpark();
+    /// #     }
+    /// # }
+    /// # let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    /// # let mut context = std::task::Context::from_waker(&waker);
+    /// # let mut future = std::pin::pin!(size(&subscriber));
+    /// # let found = loop {
+    /// #     if let std::task::Poll::Ready(found) = future.as_mut().poll(&mut context) {
+    /// #         break found?;
+    /// #     }
+    /// #     std::thread::park();
+    /// # };
+    /// # assert_eq!(found, (64, 48));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn next(&self) -> Result<Sample<T>, TakeError> {
         self.taker.next().await.map(Sample::new)
@@ -144,15 +167,21 @@ impl<T: Meta> Subscriber<T> {
     /// later takes by handle. A keep-all subscriber keeps the newest 64 of them, and of each publisher at most half as many as it may have messages;
     /// older ones count as lost. The pool's bytes are not bounded so: a publisher whose pool holds fewer messages than that waits for them.
     ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use rgaps::{Handle, Subscriber, TakeByHandleError, types::Image};
-    /// fn on_handle(subscriber: &Subscriber<Image>, bytes: &[u8; Handle::BYTES]) -> Result<(), TakeByHandleError> {
-    ///     let handle = Handle::from_bytes(bytes);
-    ///     let sample = subscriber.take_by_handle(&handle, Duration::from_millis(100))?;
-    ///     assert_eq!(sample.info().sequence, handle.sequence);
-    ///     Ok(())
-    /// }
+    /// ```
+    /// use std::time::Duration;
+    /// use rgaps::{Handle, Node, types::Bytes};
+    ///
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// publisher.push(&Bytes::new(5), b"first")?;
+    /// let handle = publisher.push(&Bytes::new(6), b"second")?;
+    /// let bytes: [u8; Handle::BYTES] = handle.to_bytes(); // carried by other middleware
+    ///
+    /// let sample = subscriber.take_by_handle(&Handle::from_bytes(&bytes), Duration::from_secs(1))?;
+    /// assert_eq!(sample.bytes(), b"second");
+    /// assert_eq!(subscriber.take()?.ok_or("it is still there")?.bytes(), b"first");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
         self.take_by_handle_unless(handle, timeout, None, || false)

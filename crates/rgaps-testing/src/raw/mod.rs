@@ -1,8 +1,10 @@
-//! The system calls of this crate that have no safe wrapper: making a TAP interface, giving system calls up, ending threads.
+//! The system calls of this crate that have no safe wrapper: making a TAP interface, giving system calls up, ending threads, setting the
+//! environment.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Updater, ioctl, opcode};
@@ -19,6 +21,16 @@ struct InterfaceRequest {
     name: [u8; NAME_BYTES],
     flags: u16,
     rest: [u8; 22],
+}
+
+/// Sets environment variables of this process. False, and nothing is set, if it has other threads.
+pub(crate) fn set_variables(variables: &[(&str, &Path)]) -> bool {
+    if !std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1) {
+        return false;
+    }
+    // SAFETY: this is the only thread, so no other one reads the environment meanwhile.
+    variables.iter().for_each(|(name, value)| unsafe { std::env::set_var(name, value) });
+    true
 }
 
 /// Restricts the calling thread to the system calls read, write and exit (seccomp(2), strict mode). Any other call kills it.

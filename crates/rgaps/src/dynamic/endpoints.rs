@@ -23,6 +23,21 @@ use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::{PublisherQos, SubscriberQos};
 
 /// A publisher whose kind is chosen at run time. Cheap to clone; every clone is the same publisher.
+///
+/// ```
+/// # use rgaps::dynamic::{DynamicMeta, DynamicPublisher, Kind};
+/// # use rgaps::types::{Bytes, Encoding, Image};
+/// # use rgaps::{Node, PublisherQos};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("bridge")?;
+/// let publisher = DynamicPublisher::new(&node, "camera", Kind::Image, PublisherQos::default())?;
+/// let mut loan = publisher.loan(&Image::new(64, 48, Encoding::Rgb8)?.into())?;
+/// loan.bytes_mut().fill(128);
+/// loan.publish()?;
+/// // Metadata of another kind is refused.
+/// assert!(publisher.push(&DynamicMeta::Bytes(Bytes::new(5)), b"hello").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DynamicPublisher {
     inner: Arc<PublisherInner>,
@@ -89,7 +104,7 @@ impl DynamicPublisher {
     }
 }
 
-/// A loan of a `DynamicPublisher`. Fill it with `bytes_mut` or on the device, and publish it.
+/// A loan of a [`DynamicPublisher`], which has an example. Fill it with `bytes_mut` or on the device, and publish it.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct DynamicLoan {
@@ -159,6 +174,20 @@ impl DynamicLoan {
 }
 
 /// A subscriber whose kind is chosen at run time. Cheap to clone; every clone is the same subscriber.
+///
+/// ```
+/// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+/// # use rgaps::types::{Encoding, Image};
+/// # use rgaps::{Node, SubscriberQos};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("recorder")?;
+/// let subscriber = DynamicSubscriber::new(&node, "camera", Kind::Image, SubscriberQos::default())?;
+/// # let publisher = node.publisher::<Image>("camera")?;
+/// # publisher.loan(Image::new(64, 48, Encoding::Rgb8)?)?.publish()?;
+/// let sample = subscriber.wait(std::time::Duration::from_secs(1))?.ok_or("no message within a second")?;
+/// assert_eq!((sample.kind(), sample.to_host()?.len()), (Kind::Image, 64 * 48 * 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DynamicSubscriber {
     taker: Taker<Kind>,

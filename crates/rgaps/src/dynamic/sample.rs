@@ -59,16 +59,19 @@ impl Drop for Shared {
 /// The release follows the work of each stream that a holder released it on, and, if the last holder is dropped, the work of the stream that it was
 /// taken on. Dropping an earlier clone waits for no stream: if a stream reads through that clone, use `release_on` instead.
 ///
-/// ```no_run
-/// # use rgaps::dynamic::DynamicSubscriber;
-/// # fn example(subscriber: &DynamicSubscriber) -> Result<(), Box<dyn std::error::Error>> {
-/// if let Some(sample) = subscriber.take()? {
-///     let shared = sample.clone();
-///     drop(sample); // `shared` still holds the message
-///     println!("{} B", shared.to_host()?.len());
-/// }
-/// # Ok(())
-/// # }
+/// ```
+/// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+/// # use rgaps::{Node, SubscriberQos, types::Bytes};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("bridge")?;
+/// # let publisher = node.publisher::<Bytes>("raw")?;
+/// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+/// # publisher.push(&Bytes::new(5), b"hello")?;
+/// let sample = subscriber.take()?.ok_or("no message")?;
+/// let shared = sample.clone();
+/// drop(sample); // `shared` still holds the message
+/// assert_eq!(shared.to_host()?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct DynamicSample(Arc<Shared>);

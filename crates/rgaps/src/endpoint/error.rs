@@ -12,6 +12,15 @@ use crate::endpoint::hello::SessionError;
 pub(crate) const DOMAIN_MAX: u32 = 232;
 
 /// Why a node, publisher or subscriber could not be created. Nothing is left behind.
+///
+/// ```
+/// # use rgaps::{Node, NodeError, types::Bytes};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// let node = Node::new("logger")?;
+/// let refused = node.publisher::<Bytes>("1raw").map(drop);
+/// assert!(matches!(refused, Err(NodeError::Name(_))), "a name does not begin with a digit");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 pub enum NodeError {
     /// The topic's name breaks a rule.

@@ -8,15 +8,21 @@ use crate::types::{MetaError, ViewError};
 
 /// Why a message was not published. Nothing of it is left behind, and the publisher remains usable.
 ///
-/// ```no_run
-/// # use rgaps::{PublishError, Publisher, types::Bytes};
-/// fn publish_or_skip(publisher: &Publisher<Bytes>, bytes: &[u8]) -> Result<(), PublishError> {
-///     match publisher.push(&Bytes::new(bytes.len() as u64), bytes) {
-///         Err(PublishError::NoSpace { source, .. }) => eprintln!("message skipped: {source}"),
-///         published => drop(published?),
-///     }
-///     Ok(())
+/// ```
+/// # use rgaps::types::Bytes;
+/// # use rgaps::{Exhaustion, Node, PublishError, PublisherQos, SubscriberQos};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("logger")?;
+/// let qos = PublisherQos { exhaustion: Exhaustion::Refuse, pool_bytes: Some(1 << 20), ..PublisherQos::default() };
+/// let publisher = node.publisher_with::<Bytes>("raw", qos)?;
+/// # let subscriber = node.subscriber::<Bytes>("raw")?;
+/// let half = vec![0; 600_000];
+/// publisher.push(&Bytes::new(600_000), &half)?; // unread, so its block is in use
+/// match publisher.push(&Bytes::new(600_000), &half) {
+///     Err(PublishError::NoSpace { source, .. }) => println!("message skipped: {source}"),
+///     other => panic!("{other:?}"),
 /// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(thiserror::Error)]
 pub enum PublishError {

@@ -30,6 +30,18 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const EARLY_EACH_MAX: u64 = 64;
 
 /// Why a handle's message cannot be taken. No other message is lost.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use rgaps::{Handle, Node, TakeByHandleError, types::{Bytes, Image}};
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = Node::new("relay")?;
+/// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Image>("camera")?);
+/// let handle: Handle = publisher.push(&Bytes::new(5), b"hello")?;
+/// let refused = subscriber.take_by_handle(&handle, Duration::from_secs(1)).map(drop);
+/// assert!(matches!(refused, Err(TakeByHandleError::Kind { .. })), "the topic has images");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 pub enum TakeByHandleError {
     /// The handle has another layout version, or is no handle.

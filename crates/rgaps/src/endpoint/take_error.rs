@@ -10,6 +10,26 @@ use crate::types::{MetaError, ViewError};
 ///
 /// Takes in order never return `OutOfBounds` or `Metadata`: they skip and count such messages (`SubscriberStatistics::malformed`) and log the
 /// first. Only `take_by_handle` returns these errors.
+///
+/// ```
+/// use rgaps::{Sample, Subscriber, TakeError, types::Bytes};
+///
+/// fn next(subscriber: &Subscriber<Bytes>, held: &mut Vec<Sample<Bytes>>) -> Result<(), TakeError> {
+///     match subscriber.take() {
+///         Err(TakeError::TooManyHeld { .. }) => held.clear(), // the message stays the next one
+///         taken => held.extend(taken?),
+///     }
+///     Ok(())
+/// }
+/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let node = rgaps::Node::new("logger")?;
+/// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+/// # publisher.push(&Bytes::new(5), b"hello")?;
+/// # let mut held = Vec::new();
+/// # next(&subscriber, &mut held)?;
+/// # assert_eq!(held.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 pub enum TakeError {
     /// The publisher's pool could not be mapped. The next take tries the same message again; it is lost only if the pool no longer exists.

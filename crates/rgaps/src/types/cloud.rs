@@ -30,6 +30,12 @@ pub const FIELDS_MAX: usize = 16;
 pub const FIELD_NAME_BYTES: usize = 32;
 
 /// Type of the elements of a field, with the codes of sensor_msgs/PointField.
+///
+/// ```
+/// use rgaps::types::Datatype;
+///
+/// assert_eq!((Datatype::Float32 as u32, Datatype::Float32.bytes()), (7, 4));
+/// ```
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Datatype {

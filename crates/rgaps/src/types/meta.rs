@@ -367,6 +367,15 @@ impl<const N: usize> fmt::Display for Text<N> {
 }
 
 /// The start of every type of metadata.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image, Meta, Stamp, Text};
+///
+/// let mut image = Image::new(64, 48, Encoding::Rgb8)?.stamped(Stamp { sec: 7, nanosec: 0 });
+/// image.header_mut().frame_id = Text::new("frame_id", "camera_front")?;
+/// assert_eq!((image.header().stamp.sec, image.header().frame_id.as_str()), (7, "camera_front"));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Header {

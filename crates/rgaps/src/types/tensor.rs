@@ -25,6 +25,12 @@ use super::wire::{Fields, Layout};
 pub use rgaps_device::view::NDIM_MAX;
 
 /// DLPack's codes of element types (DLDataTypeCode). An opaque handle (3) is refused, since it means nothing in another process.
+///
+/// ```
+/// use rgaps::types::{DType, DTypeCode};
+///
+/// assert_eq!((DType::FLOAT32.code, DType::FLOAT32.bits), (DTypeCode::FLOAT, 32));
+/// ```
 pub struct DTypeCode;
 
 impl DTypeCode {
