@@ -21,6 +21,12 @@ use crate::{errors, layout, meta, raw, stream};
 /// `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, or frees the block if an exception is raised. A reused
 /// block still holds its old bytes: fill all of it. Publishing makes numpy arrays of it read-only. Do not write through other libraries' arrays
 /// after that, since subscribers read the same memory.
+///
+/// >>> publisher = node.publisher("camera/front", rgaps.Image)
+/// >>> with publisher.loan(rgaps.Image(640, 480, "rgb8")) as loan:
+/// ...     np.asarray(loan)[:] = 128
+/// >>> loan.handle.sequence
+/// 1
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Loan {
     cell: Arc<LoanCell>,

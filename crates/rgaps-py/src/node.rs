@@ -21,6 +21,11 @@ use crate::subscriber::{Subscriber, SubscriberCell};
 /// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; the defaults work on one machine. Pass `ros_node` if the node serves a ROS 2
 /// node: if it then starts the manager and the network is not configured, the manager connects to other hosts, as with the RMW. Usable from
 /// any thread, and in `with`. After a fork, the child must make its own node.
+///
+/// >>> with rgaps.Node("camera") as node:
+/// ...     publisher = node.publisher("camera/front", rgaps.Image)
+/// ...     [topic.name for topic in node.topics()]
+/// ['/camera/front']
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Node {
     cell: Arc<NodeCell>,

@@ -97,6 +97,11 @@ impl Drop for PublisherCell {
 }
 
 /// Publishes messages of one type on one topic. Usable from any thread, and in `with`.
+///
+/// >>> publisher = node.publisher("camera/front", rgaps.Image)
+/// >>> handle = publisher.push(np.zeros((480, 640, 3), np.uint8))
+/// >>> handle.sequence, publisher.statistics.published
+/// (1, 1)
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Publisher {
     cell: Arc<PublisherCell>,

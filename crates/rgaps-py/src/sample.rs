@@ -27,6 +27,13 @@ struct State {
 /// `numpy.asarray(sample)`, `torch.from_dlpack(sample)` and `cupy.from_dlpack(sample)` are arrays of that memory. The message is released when the
 /// sample (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped read-only, and numpy
 /// refuses to write there. A library older than DLPack 1.0 does not know that; writing through its array ends the program with SIGSEGV.
+///
+/// >>> subscriber = node.subscriber("camera/front", rgaps.Image)
+/// >>> handle = node.publisher("camera/front", rgaps.Image).push(np.full((480, 640, 3), 7, np.uint8))
+/// >>> with subscriber.wait(timeout=1.0) as sample:
+/// ...     picture = np.asarray(sample)
+/// ...     picture.shape, int(picture.max()), sample.info.route
+/// ((480, 640, 3), 7, 'in place')
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Sample {
     state: Mutex<State>,

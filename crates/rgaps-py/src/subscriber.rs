@@ -61,6 +61,14 @@ impl Child for SubscriberCell {
 }
 
 /// Takes messages of one type from one topic. Usable from any thread, in `with`, `for` and `async for`.
+///
+/// >>> subscriber = node.subscriber("raw", rgaps.Bytes, depth=2)
+/// >>> publisher = node.publisher("raw", rgaps.Bytes)
+/// >>> handles = [publisher.push(text) for text in (b"one", b"two", b"three")]
+/// >>> subscriber.wait(timeout=1.0).tobytes(), subscriber.take().tobytes(), subscriber.take()
+/// (b'two', b'three', None)
+/// >>> subscriber.statistics.lost
+/// 1
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Subscriber {
     cell: Arc<SubscriberCell>,

@@ -31,6 +31,12 @@ pub(crate) enum Holder {
 /// A payload, or one field of the points of a cloud, as an array: for `numpy.asarray`, `torch.from_dlpack`, `cupy.from_dlpack`.
 ///
 /// It and every array made of it hold the message.
+///
+/// >>> subscriber = node.subscriber("points", rgaps.PointCloud)
+/// >>> points = np.zeros(4, [("x", "f4"), ("y", "f4")])
+/// >>> handle = node.publisher("points", rgaps.PointCloud).push(points)
+/// >>> np.asarray(subscriber.wait(timeout=1.0).field("x")).shape
+/// (4,)
 #[pyclass(frozen, module = "rgaps")]
 pub(crate) struct View {
     pub(crate) holder: Holder,

@@ -11,7 +11,11 @@ def _one_of(name: str, value: object, words: "tuple[str, ...]") -> None:
 
 @dataclass(frozen=True)
 class PublisherQos:
-    """What a publisher offers."""
+    """What a publisher offers.
+
+    >>> qos = rgaps.PublisherQos(durability="transient_local", history_depth=1)
+    >>> publisher = node.publisher("map", rgaps.Image, qos)
+    """
 
     reliability: str = "reliable"
     """"reliable" or "best_effort": whether a link sends unacknowledged messages again after an interruption."""
@@ -38,7 +42,11 @@ class PublisherQos:
 
 @dataclass(frozen=True)
 class SubscriberQos:
-    """What a subscriber requests."""
+    """What a subscriber requests.
+
+    >>> newest = rgaps.SubscriberQos(reliability="best_effort", depth=1)
+    >>> subscriber = node.subscriber("camera/front", rgaps.Image, newest)
+    """
 
     reliability: str = "reliable"
     """"reliable" or "best_effort"."""

@@ -7,6 +7,9 @@ use super::{metadata, with_header};
 /// A payload of raw bytes.
 ///
 /// `rgaps.Bytes(1000)` describes 1000 bytes.
+///
+/// >>> rgaps.Bytes(1000, frame_id="lidar").nbytes
+/// 1000
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bytes(pub(crate) rgaps::types::Bytes);

@@ -10,6 +10,9 @@ use crate::source::Source;
 use crate::{errors, layout};
 
 /// One field of a point: `datatype` is a name from int8 to float64, `offset` its first byte in the point, `count` its number of elements.
+///
+/// >>> rgaps.PointField("intensity", 12, "float32").datatype
+/// 'float32'
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PointField(pub(crate) types::PointField);
@@ -58,6 +61,10 @@ impl PointField {
 ///
 /// `row_step` is the step from row to row in bytes; by default rows have no gaps. `PointCloud.packed` and `PointCloud.like` are shorter ways to
 /// make one.
+///
+/// >>> cloud = rgaps.PointCloud.packed(1000, [("x", "float32"), ("y", "float32"), ("z", "float32")])
+/// >>> cloud.points, cloud.point_step, cloud.nbytes
+/// (1000, 12, 12000)
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PointCloud(pub(crate) types::PointCloud);

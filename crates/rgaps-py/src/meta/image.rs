@@ -11,6 +11,10 @@ use crate::{errors, layout};
 ///
 /// `encoding` is a name of sensor_msgs/image_encodings, such as rgb8, mono8, 16UC1 or nv12. `step` is the step from row to row in bytes; by
 /// default rows have no gaps.
+///
+/// >>> image = rgaps.Image(640, 480, "rgb8", frame_id="camera_front")
+/// >>> image.step, image.nbytes
+/// (1920, 921600)
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image(pub(crate) rgaps::types::Image);

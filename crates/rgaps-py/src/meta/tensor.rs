@@ -11,6 +11,10 @@ use crate::{errors, layout};
 /// A tensor, as in DLPack.
 ///
 /// `dtype` is a name such as float32, or a dtype of numpy or torch. `strides` count elements; by default the tensor is in C order.
+///
+/// >>> tensor = rgaps.Tensor([1, 3, 224, 224], "float32")
+/// >>> tensor.strides, tensor.nbytes
+/// ((150528, 50176, 224, 1), 602112)
 #[pyclass(frozen, eq, hash, module = "rgaps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tensor(pub(crate) rgaps::types::Tensor);
