@@ -47,6 +47,12 @@ struct Failure {
 };
 
 /// A failure as an exception.
+///
+///     try {
+///       node.publisher<rgaps::Image>("1camera").value();
+///     } catch (const rgaps::Error &error) {
+///       assert(error.status() == RGAPS_INVALID_ARGUMENT);  // error.what() says that a name does not begin with a digit
+///     }
 class Error : public std::runtime_error {
  public:
   explicit Error(const Failure &failure) : std::runtime_error(failure.text), status_(failure.status) {}
@@ -74,6 +80,10 @@ inline Failure failure() { return Failure{rgaps_error_status(), rgaps_error_text
 }  // namespace detail
 
 /// The value of a call, or its failure.
+///
+///     auto image = rgaps::Image::create(640, 480, "no such encoding");
+///     if (!image) std::puts(image.error().text.c_str());
+///     assert(!image && rgaps::Image::create(640, 480, "rgb8").value().step() == 1920);
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -125,6 +135,10 @@ class [[nodiscard]] Result<void> {
 };
 
 /// A view of contiguous elements, like C++20's std::span, to which it converts.
+///
+///     auto loan = node.publisher<rgaps::Bytes>("raw").value().loan(rgaps::Bytes::create(8).value()).value();
+///     rgaps::Span<std::uint32_t> numbers = loan.as<std::uint32_t>().value();
+///     assert(numbers.size() == 2);
 template <class T>
 class Span {
  public:
@@ -202,6 +216,8 @@ class Meta {
 };
 
 /// Raw bytes.
+///
+///     assert(rgaps::Bytes::create(1000).value().bytes() == 1000);
 class Bytes : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_BYTES;
@@ -215,6 +231,10 @@ class Bytes : public Meta {
 };
 
 /// An image.
+///
+///     auto image = rgaps::Image::create(640, 480, "rgb8").value();
+///     image.set_header(rgaps::now(), "camera_front").value();
+///     assert(image.step() == 1920 && image.payload_bytes() == 921600 && image.frame_id() == "camera_front");
 class Image : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_IMAGE;
@@ -237,6 +257,11 @@ class Image : public Meta {
 };
 
 /// A point cloud.
+///
+///     auto cloud = rgaps::PointCloud::create(1000, 1, 16).value();
+///     cloud.add_field("x", 0, RGAPS_FLOAT32).value();
+///     cloud.add_field("intensity", 12, RGAPS_FLOAT32).value();
+///     assert(cloud.payload_bytes() == 16000 && cloud.field("intensity").value().offset == 12);
 class PointCloud : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_POINT_CLOUD;
@@ -266,6 +291,9 @@ class PointCloud : public Meta {
 };
 
 /// A tensor.
+///
+///     auto tensor = rgaps::Tensor::create(RGAPS_FLOAT, 32, {1, 3, 224, 224}).value();
+///     assert(tensor.strides()[1] == 224 * 224);
 class Tensor : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_TENSOR;
@@ -285,6 +313,12 @@ class Tensor : public Meta {
 };
 
 /// A loaned block of a publisher's pool, to be filled. Destroying it without publishing gives the block back.
+///
+///     auto publisher = node.publisher<rgaps::Image>("camera/front").value();
+///     auto loan = publisher.loan(rgaps::Image::create(640, 480, "mono8").value()).value();
+///     for (auto &pixel : loan.as<std::uint8_t>().value()) pixel = 128;
+///     const rgaps_message_handle_t handle = std::move(loan).publish().value();
+///     assert(handle.sequence == 1);
 template <class M>
 class [[nodiscard]] Loan {
  public:
@@ -328,6 +362,11 @@ class [[nodiscard]] Loan {
 };
 
 /// Publishes messages of one kind on one topic. Usable from any thread.
+///
+///     auto publisher = node.publisher<rgaps::Bytes>("raw").value();
+///     const char text[] = {'h', 'e', 'l', 'l', 'o'};
+///     publisher.push_host(rgaps::Bytes::create(sizeof text).value(), text, sizeof text).value();
+///     assert(publisher.statistics().value().published == 1);
 template <class M>
 class Publisher {
  public:
@@ -370,6 +409,16 @@ class Publisher {
 };
 
 /// A taken message, in the memory where its publisher wrote it. Released after the work of the stream that it was taken on, or released on.
+///
+///     auto publisher = node.publisher<rgaps::Image>("camera/front").value();
+///     auto subscriber = node.subscriber<rgaps::Image>("camera/front").value();
+///     auto loan = publisher.loan(rgaps::Image::create(640, 480, "mono8").value()).value();
+///     for (auto &pixel : loan.as<std::uint8_t>().value()) pixel = 128;
+///     std::move(loan).publish().value();
+///
+///     std::optional<rgaps::Sample<rgaps::Image>> sample = subscriber.take().value();
+///     assert(sample && sample->meta().value().width() == 640);
+///     assert(sample->as<std::uint8_t>().value()[0] == 128);  // in place
 template <class M>
 class [[nodiscard]] Sample {
  public:
@@ -432,6 +481,13 @@ class [[nodiscard]] Sample {
 };
 
 /// Takes messages of one kind from one topic. Usable from any thread.
+///
+///     auto subscriber = node.subscriber<rgaps::Bytes>("raw").value();
+///     node.publisher<rgaps::Bytes>("raw").value().push_host(rgaps::Bytes::create(5).value(), "hello", 5).value();
+///     while (auto sample = subscriber.wait(std::chrono::milliseconds(100)).value()) {
+///       assert(sample->as<char>().value().size() == 5);
+///     }
+///     assert(subscriber.statistics().value().taken == 1);
 template <class M>
 class Subscriber {
  public:
@@ -518,6 +574,14 @@ class Subscriber {
 };
 
 /// A process's connection to the host's manager. Usable from any thread, but not after fork.
+///
+///     auto options = rgaps_node_options_default();
+///     options.domain = 7;
+///     auto robot = rgaps::Node::create(options).value();
+///     auto latched = rgaps_publisher_qos_default();
+///     latched.durability = RGAPS_TRANSIENT_LOCAL;
+///     latched.history_depth = 1;
+///     auto map = robot.publisher<rgaps::Image>("map", latched).value();
 class Node {
  public:
   /// Creates a node with default settings. An empty name takes the program's name.

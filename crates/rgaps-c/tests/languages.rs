@@ -204,6 +204,45 @@ fn a_filter_in_c_thins_a_cloud() {
     assert_eq!((cubes.len() as u64, cloud.info().origin), (cloud.meta().points(), Origin::Loaned), "one point a cube");
 }
 
+/// The examples in the comments of rgaps.hpp: what is indented there. Each becomes a function of a node.
+fn examples_of_the_header() -> Vec<String> {
+    let header = std::fs::read_to_string(repository().join("crates/rgaps-c/include/rgaps.hpp")).unwrap();
+    let mut examples = vec![String::new()];
+    for line in header.lines() {
+        match line.strip_prefix("///     ") {
+            Some(code) => examples.last_mut().unwrap().extend([code, "\n"]),
+            None if line == "///" => {}
+            None if examples.last().unwrap().is_empty() => {}
+            None => examples.push(String::new()),
+        }
+    }
+    examples.retain(|example| !example.is_empty());
+    examples
+}
+
+#[test]
+fn the_examples_of_the_cpp_header_compile_and_run() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let Some(installed) = Installed::new("lang-examples") else { return };
+    let examples = examples_of_the_header();
+    assert!(examples.len() > 10, "{} examples", examples.len());
+    let functions = examples.iter().enumerate().map(|(number, example)| {
+        format!("static void example_{number}(rgaps::Node &node) {{\n(void)node;\n{example}}}\n")
+    });
+    let calls = (0..examples.len())
+        .map(|number| format!("{{ auto node = rgaps::Node::create(\"example\").value(); example_{number}(node); }}\n"));
+    let program = format!(
+        "#undef NDEBUG\n#include <cassert>\n#include <rgaps.hpp>\n{}int main() {{\n{}}}\n",
+        functions.collect::<String>(),
+        calls.collect::<String>()
+    );
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("header_examples.cpp");
+    std::fs::write(&source, program).unwrap();
+    let program = installed.compiled_from("c++", &["-std=c++17"], &source);
+    let output = installed.command(&program, &[]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn what_the_readme_shows_compiles() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
