@@ -41,6 +41,10 @@ const WITHOUT_DESCRIPTORS: &[&str] = &["crates/", "fuzz/", "tests/"];
 const WITH_DESCRIPTORS: &[&str] = &[
     "crates/rgaps-ros/",
     "crates/rgaps-py/python/rgaps/_descriptor.py",
+    "crates/rgaps-ros-policy/",
+    "crates/rgaps-c/include/rgaps.h",
+    "crates/rgaps-c/src/ros.rs",
+    "crates/rgaps-py/src/ros.rs",
     "crates/rgaps-py/python/rgaps/ros/",
     "crates/rgaps-py/tests/test_ros.py",
     "tests/msgs/",
@@ -93,7 +97,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-control", &["rgaps-os", "rgaps-shm"]),
     ("rgaps-manager", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control"]),
     ("rgaps", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-control"]),
-    ("rgaps-py", &["rgaps"]),
+    ("rgaps-ros-policy", &["rgaps"]),
+    ("rgaps-py", &["rgaps", "rgaps-ros-policy"]),
     ("rgaps-testing", &[]),
     ("rgaps-standin-cuda", &[]),
     (
@@ -125,9 +130,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("rgaps-command", &["rgaps", "rgaps-control"]),
     ("rgaps-media", &["rgaps"]),
-    ("rgaps-c", &["rgaps"]),
-    ("rmw-rgaps", &["rgaps"]),
-    ("rgaps-ros", &["rgaps"]),
+    ("rgaps-c", &["rgaps", "rgaps-ros-policy"]),
+    ("rmw-rgaps", &["rgaps", "rgaps-ros-policy"]),
+    ("rgaps-ros", &["rgaps", "rgaps-ros-policy"]),
     ("rgaps-tests", &[]),
 ];
 
@@ -146,7 +151,7 @@ const NOT_IN_THE_API: &[&str] = &[
 
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
 const WITHOUT_UNSAFE: &[&str] =
-    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli"];
+    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli", "rgaps-ros-policy"];
 
 /// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.

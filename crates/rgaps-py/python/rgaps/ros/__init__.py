@@ -35,7 +35,7 @@ Node parameters. All are read-only, and use the topic's fully qualified name, li
 | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
 | `rgaps.<topic>.subscription.payload_timeout_ms` | 1000 | how long to wait for the sample that a descriptor names |
 | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late |
-| `rgaps.device` | | GPU that the node works on, such as cuda:0; empty uses the GPU of the host's pools, if any |
+| `rgaps.device` | empty | GPU that the node works on, such as cuda:0; empty uses the GPU of the host's pools, if any |
 
 If diagnostic_msgs is installed, counters are published on /diagnostics once a second.
 """
