@@ -1,29 +1,17 @@
-//! The common part of publishers and subscriptions for every client: the core's half, and how descriptors are handled.
-//!
-//! Bounds      A refusal is logged once for each publisher and reason, among the last 64; all are counted. A take by handle waits at most its
-//!             time-out.
+//! The common part of publishers and subscriptions for both clients: the core's half.
 
-use std::collections::{HashMap, VecDeque};
-use std::mem::{Discriminant, discriminant};
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rgaps::device::{Choice, Stream};
 use rgaps::types::Stamp;
-use rgaps::{
-    Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics,
-    TakeByHandleError,
-};
+use rgaps::{Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics};
+use rgaps_ros_policy::payloads::{self, Counts, Severity, Taken};
 
 use crate::Error;
 use crate::descriptor::{Descriptor, RosKind};
-use crate::parameters::{self, Parameters};
-use crate::profile::Profile;
-
-/// How many refusals are remembered.
-const TOLD_MAX: usize = 64;
+use crate::parameters::Request;
 
 /// The ROS half of a publisher.
 pub trait Descriptors<T: RosKind> {
@@ -46,7 +34,7 @@ pub struct Publisher<T: RosKind, D> {
 }
 
 impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
-    /// Makes a publisher on this fully qualified topic, after remapping. `Profile::publisher_qos` gives the offered QoS.
+    /// Makes a publisher on this fully qualified topic, after remapping. `parameters::offer` gives the offered QoS.
     pub fn of(node: &Node, topic: &str, offered: PublisherQos, descriptors: D) -> Result<Self, Error> {
         Ok(Self { core: node.publisher_with(topic, offered)?, descriptors, turn: Mutex::default() })
     }
@@ -148,51 +136,32 @@ impl<T: RosKind, D> DerefMut for Loan<'_, T, D> {
 #[derive(Debug)]
 pub struct Payloads<T: RosKind> {
     subscriber: Subscriber<T>,
-    timeout: Duration,
-    refused: AtomicU64,
-    early: AtomicU64,
-    told: Mutex<VecDeque<(u64, Discriminant<TakeByHandleError>)>>,
+    descriptors: payloads::Payloads,
 }
 
 impl<T: RosKind> Payloads<T> {
     /// Makes it on this fully qualified topic, after remapping. Make it before the ROS half, so that each descriptor names a message that it gets, or
-    /// one that is early. Take descriptors in the order in which they arrive.
-    pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
-        let found = parameters::subscription(topic, of)?;
-        let subscriber = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
+    /// one that is early. Take descriptors in the order in which they arrive. `parameters::request` gives the request.
+    pub fn with(node: &Node, topic: &str, request: &Request) -> Result<Self, Error> {
+        let subscriber = node.subscriber_with(topic, request.qos)?;
         subscriber.expect_handles_in_order();
-        let (refused, early, told) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-        Ok(Self { subscriber, timeout: found.payload_timeout, refused, early, told })
+        let descriptors = payloads::Payloads::new(subscriber.topic(), request.payload_timeout);
+        Ok(Self { subscriber, descriptors })
     }
 
-    /// Takes the sample that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. A message
-    /// published before this subscriber existed is only counted, as early.
-    pub fn take(&self, message: &T::Message, tell: impl FnOnce(&TakeByHandleError)) -> Option<Sample<T>> {
-        let handle = message.handle();
-        match self.subscriber.take_by_handle(&handle, self.timeout) {
-            Ok(sample) => Some(sample),
-            Err(TakeByHandleError::Early { .. }) => {
-                self.early.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-            Err(error) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                if self.is_news(handle.publisher, &error) {
-                    tell(&error);
-                }
-                None
-            }
+    /// Takes the sample that a descriptor names. If it is refused, it is counted, and `log` gets a line if it is the first of its publisher and reason.
+    /// A message published before this subscriber existed is counted as early.
+    pub fn take(&self, message: &T::Message, log: impl FnOnce(Severity, &str)) -> Option<Sample<T>> {
+        let take = |handle: &Handle, timeout| self.subscriber.take_by_handle(handle, timeout).map_err(Some);
+        match self.descriptors.take(message.checked(), take, log) {
+            Taken::Sample(sample) => Some(sample),
+            Taken::Nothing | Taken::Refused(_) => None,
         }
     }
 
-    /// Descriptors whose sample could not be taken.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Descriptors of messages published before this subscriber existed.
-    pub fn early(&self) -> u64 {
-        self.early.load(Ordering::Relaxed)
+    /// Descriptors that were refused, and those of messages published before this subscriber existed.
+    pub fn counts(&self) -> Counts {
+        self.descriptors.counts()
     }
 
     /// The topic's fully qualified name.
@@ -209,24 +178,12 @@ impl<T: RosKind> Payloads<T> {
     pub fn statistics(&self) -> SubscriberStatistics {
         self.subscriber.statistics()
     }
-
-    fn is_news(&self, publisher: u64, error: &TakeByHandleError) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let refusal = (publisher, discriminant(error));
-        if told.contains(&refusal) {
-            return false;
-        }
-        told.push_front(refusal);
-        told.truncate(TOLD_MAX);
-        true
-    }
 }
 
-/// The core's node for nodes of a ROS domain, on the device that their parameter names. A process has one, and a forked child its own. `None` means
-/// the domain of ROS_DOMAIN_ID.
-pub fn node_of(domain: Option<u32>, of: &mut dyn Parameters) -> Result<Node, Error> {
+/// The core's node for nodes of a ROS domain, on this device. A process has one, and a forked child its own. `None` means the domain of
+/// ROS_DOMAIN_ID.
+pub fn node_of(domain: Option<u32>, device: Choice) -> Result<Node, Error> {
     type Known = HashMap<(Option<u32>, Choice), Node>;
-    let device = parameters::device(of)?;
     static NODES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (domain, device);

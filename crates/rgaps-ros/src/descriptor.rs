@@ -1,20 +1,18 @@
-//! Descriptors: the messages of rgaps_msgs as bytes, a handle followed by the core's metadata.
-//!
-//! ```text
-//!   0          88                    end of the metadata    end of the message
-//!   | GpuHandle | encoded metadata .. | zeros .............. |
-//! ```
-//!
-//! Every field of these messages is naturally aligned and there are no gaps. So rosidl's C struct, its CDR on a little-endian machine, and these
-//! bytes are the same.
+//! Descriptors as types of this crate: fixed bytes, for which the clients' traits are implemented. `rgaps_ros_policy::descriptor` has their layout
+//! and checks.
 
 use rgaps::Handle;
-use rgaps::types::{Image, META_BYTES_MAX, Meta, MetaError, PointCloud, Tensor};
+use rgaps::dynamic::Kind;
+use rgaps::types::{Image, Meta, MetaError, PointCloud, Tensor};
+pub use rgaps_ros_policy::descriptor::DescriptorError;
+use rgaps_ros_policy::descriptor::{self as layout, bytes_of};
 
 /// A message of rgaps_msgs.
 pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The metadata in it.
     type Meta: RosKind<Message = Self>;
+    /// The kind of message.
+    const KIND: Kind;
     /// Its name in ROS.
     const TYPE_NAME: &'static str;
     /// Its length.
@@ -31,9 +29,12 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
 
     /// The handle. Only a take tells whether its message exists.
     fn handle(&self) -> Handle {
-        let mut handle = [0; Handle::BYTES];
-        handle.copy_from_slice(&self.as_bytes()[..Handle::BYTES]);
-        Handle::from_bytes(&handle)
+        self.as_bytes().first_chunk().map(Handle::from_bytes).unwrap_or_default()
+    }
+
+    /// The handle, if the descriptor does not contradict itself.
+    fn checked(&self) -> Result<Handle, DescriptorError> {
+        layout::read(Self::KIND, self.as_bytes()).map(|(handle, _)| handle)
     }
 
     /// The metadata; an error if it breaks the rules of its type.
@@ -49,24 +50,23 @@ pub trait RosKind: Meta {
 }
 
 macro_rules! message {
-    ($(#[$doc:meta])* $name:ident of $kind:ident: $bytes:literal) => {
+    ($(#[$doc:meta])* $name:ident of $kind:ident) => {
         $(#[$doc])*
         #[repr(C, align(8))]
         #[derive(Clone, PartialEq, Eq)]
-        pub struct $name([u8; $bytes]);
+        pub struct $name([u8; bytes_of($kind::ENCODED_BYTES)]);
 
-        const _: () = assert!(size_of::<$name>() == $bytes && Handle::BYTES + $kind::ENCODED_BYTES <= $bytes);
+        const _: () = assert!(size_of::<$name>() == $name::BYTES);
 
         impl Descriptor for $name {
             type Meta = $kind;
+            const KIND: Kind = Kind::$kind;
             const TYPE_NAME: &'static str = concat!("rgaps_msgs/msg/", stringify!($name));
-            const BYTES: usize = $bytes;
+            const BYTES: usize = bytes_of($kind::ENCODED_BYTES);
 
             fn new(handle: &Handle, meta: &$kind) -> Self {
-                let (mut message, mut encoded) = (Self::default(), [0; META_BYTES_MAX]);
-                let length = meta.encode(&mut encoded);
-                message.0[..Handle::BYTES].copy_from_slice(&handle.to_bytes());
-                message.0[Handle::BYTES..][..length].copy_from_slice(&encoded[..length]);
+                let mut message = Self::default();
+                layout::write(handle, &(*meta).into(), &mut message.0);
                 message
             }
 
@@ -81,7 +81,7 @@ macro_rules! message {
 
         impl Default for $name {
             fn default() -> Self {
-                Self([0; $bytes])
+                Self([0; bytes_of($kind::ENCODED_BYTES)])
             }
         }
 
@@ -113,15 +113,15 @@ macro_rules! message {
 
 message! {
     /// An image.
-    GpuImage of Image: 216
+    GpuImage of Image
 }
 message! {
     /// A point cloud.
-    GpuPointCloud of PointCloud: 920
+    GpuPointCloud of PointCloud
 }
 message! {
     /// A tensor.
-    GpuTensor of Tensor: 336
+    GpuTensor of Tensor
 }
 
 /// Bytes as a serde tuple, which CDR writes one after another.
@@ -165,14 +165,16 @@ mod tests {
     use rgaps::types::{DType, Datatype, Encoding};
 
     fn survives<T: RosKind>(meta: T, name: &str) {
-        let handle = Handle { sequence: 7, kind: T::KIND, layout_version: Handle::LAYOUT_VERSION, ..Handle::default() };
+        let (kind, layout_version, payload_bytes) = (T::KIND, Handle::LAYOUT_VERSION, meta.payload_bytes());
+        let handle = Handle { sequence: 7, kind, layout_version, payload_bytes, ..Handle::default() };
         let message = T::Message::new(&handle, &meta);
         assert_eq!((T::Message::TYPE_NAME, message.as_bytes().len()), (name, T::Message::BYTES));
-        assert_eq!((message.handle(), message.meta().unwrap()), (handle, meta));
+        assert_eq!(T::Message::TYPE_NAME, layout::type_name(T::Message::KIND));
+        assert_eq!((message.handle(), message.meta().unwrap(), message.checked()), (handle, meta, Ok(handle)));
         let again = T::Message::from_bytes(message.as_bytes()).unwrap();
         assert_eq!(again.as_bytes(), message.as_bytes());
         assert!(T::Message::from_bytes(&message.as_bytes()[1..]).is_none());
-        assert!(message.as_bytes()[Handle::BYTES + T::ENCODED_BYTES..].iter().all(|byte| *byte == 0));
+        assert!(T::Message::default().checked().is_err());
     }
 
     #[test]

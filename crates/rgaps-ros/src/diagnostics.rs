@@ -2,15 +2,9 @@
 //!
 //! Feature `diagnostics`: needs the message crates of diagnostic_msgs and std_msgs in the sourced environment. Without it nothing is published.
 
+#[cfg(not(feature = "diagnostics"))]
+use rgaps_ros_policy::status::Status;
 use std::any::Any;
-
-/// The endpoint's name, its counters, and for some counters what an increase means.
-#[cfg_attr(not(feature = "diagnostics"), allow(dead_code))]
-pub(crate) struct Status {
-    pub(crate) name: String,
-    pub(crate) counters: Vec<(&'static str, u64)>,
-    pub(crate) wrong: &'static [(&'static str, &'static str)],
-}
 
 /// Keeps an endpoint reported until it is dropped.
 pub(crate) type Reporting = Box<dyn Any + Send + Sync>;
@@ -18,7 +12,7 @@ pub(crate) type Reporting = Box<dyn Any + Send + Sync>;
 #[cfg(not(feature = "diagnostics"))]
 pub(crate) fn report(
     _: &rclrs::Node,
-    _: impl Fn() -> Option<Status> + Send + Sync + 'static,
+    _: impl Fn(&str, &[u64]) -> Option<Status> + Send + Sync + 'static,
 ) -> Result<Option<Reporting>, crate::Error> {
     Ok(None)
 }
@@ -35,7 +29,9 @@ mod with_messages {
     use ros_env::builtin_interfaces::msg::Time;
     use ros_env::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
 
-    use super::{Reporting, Status};
+    use rgaps_ros_policy::status::Status;
+
+    use super::Reporting;
     use crate::Error;
 
     const EVERY: Duration = Duration::from_secs(1);
@@ -53,14 +49,15 @@ mod with_messages {
     }
 
     struct Endpoint {
-        status: Box<dyn Fn() -> Option<Status> + Send + Sync>,
-        before: Mutex<Vec<(&'static str, u64)>>,
+        status: Box<dyn Fn(&str, &[u64]) -> Option<Status> + Send + Sync>,
+        /// Counters of the last status.
+        before: Mutex<Vec<u64>>,
     }
 
-    /// Reports an endpoint until the returned object is dropped.
+    /// Reports an endpoint until the returned object is dropped. `status` gets the node's name and the counters of the last status.
     pub(crate) fn report(
         node: &Node,
-        status: impl Fn() -> Option<Status> + Send + Sync + 'static,
+        status: impl Fn(&str, &[u64]) -> Option<Status> + Send + Sync + 'static,
     ) -> Result<Option<Reporting>, Error> {
         let diagnostics = Diagnostics::of(node).map_err(|error| Error::ros("/diagnostics", error))?;
         let endpoint = Arc::new(Endpoint { status: Box::new(status), before: Mutex::default() });
@@ -116,21 +113,14 @@ mod with_messages {
 
     impl Endpoint {
         fn message(&self, node: &str) -> Option<DiagnosticStatus> {
-            let status = (self.status)()?;
-            let before = std::mem::replace(&mut *lock(&self.before), status.counters.clone());
-            let of = |counters: &[(&str, u64)], key| {
-                counters.iter().find(|(name, _)| *name == key).map_or(0, |known| known.1)
-            };
-            let grown = status.wrong.iter().filter_map(|(key, text)| {
-                let more = of(&status.counters, *key).saturating_sub(of(&before, *key));
-                (more > 0).then(|| format!("{more} {text}"))
-            });
-            let wrong: Vec<String> = grown.collect();
+            let mut before = lock(&self.before);
+            let status = (self.status)(node, &before)?;
+            *before = status.values();
             let value = |(key, value): &(&str, u64)| KeyValue { key: (*key).to_owned(), value: value.to_string() };
             Some(DiagnosticStatus {
-                level: if wrong.is_empty() { DiagnosticStatus::OK } else { DiagnosticStatus::WARN },
-                name: format!("{node}: {}", status.name),
-                message: if wrong.is_empty() { "ok".to_owned() } else { wrong.join("; ") },
+                level: if status.is_warning { DiagnosticStatus::WARN } else { DiagnosticStatus::OK },
+                name: status.name,
+                message: status.message,
                 hardware_id: "rgaps".to_owned(),
                 values: status.counters.iter().map(value).collect(),
             })

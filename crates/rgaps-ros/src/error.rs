@@ -19,15 +19,8 @@ pub enum Error {
         reason: String,
     },
     /// A parameter has an invalid value.
-    #[error("parameter {name} is {value}; it must be {allowed}")]
-    Parameter {
-        /// Its name.
-        name: String,
-        /// Its value.
-        value: String,
-        /// The allowed values.
-        allowed: &'static str,
-    },
+    #[error(transparent)]
+    Parameter(#[from] rgaps_ros_policy::parameters::ParameterError),
     /// The type support of rgaps_msgs was not found.
     #[error("the type support of {message} is missing ({reason}): source a workspace in which rgaps_msgs is built")]
     TypeSupport {

@@ -10,7 +10,7 @@
 //! Topic names, remapping, QoS and graph are those of ROS; payloads never pass through the RMW.
 //!
 //! `rclrs` and `r2r` (features of the same names) have the types for their nodes. `core` is their common part, without ROS: another client
-//! implements `Descriptors` and `Parameters`, and makes a `Profile`.
+//! implements `Descriptors` and `Parameters`, and makes a `Profile`. What all ROS clients do alike is in rgaps-ros-policy.
 //!
 //! The messages are types of this crate (`descriptor`): fixed bytes, in rosidl's layout of the C structs. So no message crate must be generated,
 //! and a conversion copies a few hundred bytes. rgaps_msgs itself must be built and sourced: its type support is found at run time.
@@ -23,7 +23,6 @@ pub mod descriptor;
 mod diagnostics;
 mod error;
 pub mod parameters;
-pub mod profile;
 #[cfg(any(feature = "rclrs", feature = "r2r"))]
 #[allow(unsafe_code)]
 mod raw;
@@ -35,3 +34,5 @@ pub mod rclrs;
 
 pub use descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
 pub use error::Error;
+pub use rgaps_ros_policy::payloads::Severity;
+pub use rgaps_ros_policy::qos::{Asked, Profile};

@@ -23,7 +23,6 @@
 //! its context.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -36,9 +35,8 @@ use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
 use crate::core::{self, Payloads};
 use crate::descriptor::RosKind;
-use crate::parameters::Parameters;
-use crate::profile::{Asked, Profile};
-use crate::{Error, raw};
+use crate::parameters::{self, Parameters, Value};
+use crate::{Asked, Error, Profile, Severity, raw};
 
 /// A message kind that r2r supports.
 pub trait R2rKind: RosKind<Message: WrappedTypesupport> {}
@@ -86,11 +84,11 @@ impl<T: R2rKind> Publisher<T> {
     pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
-        let profile = Profile::from(&qos);
+        let profile = profile_of(&qos);
         let publisher = node.create_publisher(topic, qos).map_err(|error| Error::ros(&name, error))?;
-        let offered = profile.publisher_qos(&name, &mut OfNode(node))?;
+        let offer = parameters::offer(&name, &profile, &mut OfNode(node))?;
         let descriptors = Descriptors { publisher, topic: name.clone(), clock: node.get_ros_clock() };
-        Self::of(&core::node_of(None, &mut OfNode(node))?, &name, offered, descriptors)
+        Self::of(&core::node_of(None, offer.device)?, &name, offer.qos, descriptors)
     }
 }
 
@@ -107,8 +105,8 @@ impl<T: R2rKind> Subscription<T> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
         // The core subscriber is made first, so each descriptor from ROS names a message that it gets, or one counted as early.
-        let core_node = core::node_of(None, &mut OfNode(node))?;
-        let payloads = Payloads::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
+        let request = parameters::request(&name, &profile_of(&qos), &mut OfNode(node))?;
+        let payloads = Payloads::with(&core::node_of(None, request.device)?, &name, &request)?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
         Ok(Self { payloads, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
     }
@@ -123,14 +121,14 @@ impl<T: R2rKind> Subscription<T> {
         self.payloads.statistics()
     }
 
-    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and kind.
+    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and reason.
     pub fn refused(&self) -> u64 {
-        self.payloads.refused()
+        self.payloads.counts().refused
     }
 
     /// Descriptors of samples published before the subscription existed.
     pub fn early(&self) -> u64 {
-        self.payloads.early()
+        self.payloads.counts().early
     }
 }
 
@@ -140,7 +138,10 @@ impl<T: R2rKind> Stream for Subscription<T> {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Sample<T>>> {
         loop {
             let Some(message) = ready!(self.descriptors.as_mut().poll_next(context)) else { return Poll::Ready(None) };
-            let taken = self.payloads.take(&message, |error| ::r2r::log_warn!(&self.logger, "{error}"));
+            let taken = self.payloads.take(&message, |severity, text| match severity {
+                Severity::Debug => ::r2r::log_debug!(&self.logger, "{text}"),
+                Severity::Warning => ::r2r::log_warn!(&self.logger, "{text}"),
+            });
             if taken.is_some() {
                 return Poll::Ready(taken);
             }
@@ -161,62 +162,44 @@ fn resolved(node: &Node, topic: &str) -> Result<String, Error> {
     raw::resolved(topic, &name, &namespace)
 }
 
-impl From<&QosProfile> for Profile {
-    fn from(profile: &QosProfile) -> Self {
-        let depth = u32::try_from(profile.depth).unwrap_or(u32::MAX);
-        Self {
-            reliability: match profile.reliability {
-                ReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
-                ReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
-                _ => Asked::Unsaid,
-            },
-            durability: match profile.durability {
-                DurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
-                DurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
-                _ => Asked::Unsaid,
-            },
-            history: match profile.history {
-                HistoryPolicy::KeepAll => History::KeepAll,
-                _ => History::KeepLast(depth),
-            },
-        }
+/// The policies of a profile that the core also has.
+fn profile_of(profile: &QosProfile) -> Profile {
+    let depth = u32::try_from(profile.depth).unwrap_or(u32::MAX);
+    Profile {
+        reliability: match profile.reliability {
+            ReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
+            ReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
+            _ => Asked::Unsaid,
+        },
+        durability: match profile.durability {
+            DurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
+            DurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
+            _ => Asked::Unsaid,
+        },
+        history: match profile.history {
+            HistoryPolicy::KeepAll => History::KeepAll,
+            _ => History::KeepLast(depth),
+        },
     }
 }
 
 /// A node's parameters in r2r: values by name.
 struct OfNode<'a>(&'a Node);
 
-impl OfNode<'_> {
-    /// The node's value, or `default` if none is set.
-    fn value(&self, name: &str, default: ParameterValue) -> ParameterValue {
-        let mut known = self.0.params.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(name.to_owned()).or_insert_with(|| Parameter::new(default)).value.clone()
-    }
-
-    fn wrong(name: &str, found: &ParameterValue, allowed: &'static str) -> Error {
-        Error::Parameter { name: name.to_owned(), value: format!("{found:?}"), allowed }
-    }
-}
-
 impl Parameters for OfNode<'_> {
-    fn integer(&mut self, name: &str, default: i64, range: RangeInclusive<i64>, _: &str) -> Result<i64, Error> {
-        match self.value(name, ParameterValue::Integer(default)) {
-            ParameterValue::Integer(value) if range.contains(&value) => Ok(value),
-            found => Err(Self::wrong(name, &found, "a whole number, not below 0")),
-        }
-    }
-
-    fn text(&mut self, name: &str, default: &str, _: &str) -> Result<String, Error> {
-        match self.value(name, ParameterValue::String(default.to_owned())) {
-            ParameterValue::String(value) => Ok(value),
-            found => Err(Self::wrong(name, &found, "a text")),
-        }
-    }
-
-    fn flag(&mut self, name: &str, default: bool, _: &str) -> Result<bool, Error> {
-        match self.value(name, ParameterValue::Bool(default)) {
-            ParameterValue::Bool(value) => Ok(value),
-            found => Err(Self::wrong(name, &found, "true or false")),
-        }
+    fn value(&mut self, parameter: &parameters::Parameter) -> Result<Value, Error> {
+        let default = match parameter.default.clone() {
+            Value::Integer(value) => ParameterValue::Integer(value),
+            Value::Flag(value) => ParameterValue::Bool(value),
+            Value::Text(value) | Value::Other(value) => ParameterValue::String(value),
+        };
+        let mut known = self.0.params.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = &known.entry(parameter.name.clone()).or_insert_with(|| Parameter::new(default)).value;
+        Ok(match value {
+            ParameterValue::Integer(value) => Value::Integer(*value),
+            ParameterValue::Bool(value) => Value::Flag(*value),
+            ParameterValue::String(value) => Value::Text(value.clone()),
+            other => Value::Other(format!("{other:?}")),
+        })
     }
 }

@@ -25,7 +25,6 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ::rclrs::{
@@ -34,13 +33,13 @@ use ::rclrs::{
 };
 use rgaps::types::Stamp;
 use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
+use rgaps_ros_policy::status::Status;
 
 use crate::core::{self, Payloads};
 use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
-use crate::diagnostics::{self, Reporting, Status};
-use crate::parameters::Parameters;
-use crate::profile::{Asked, Profile};
-use crate::{Error, raw};
+use crate::diagnostics::{self, Reporting};
+use crate::parameters::{self, Parameters, Rule, Value};
+use crate::{Asked, Error, Profile, Severity, raw};
 
 macro_rules! message {
     ($name:ident) => {
@@ -117,17 +116,20 @@ impl<T: RclrsKind> Publisher<T> {
     pub fn new<'a>(node: &Node, options: impl Into<PublisherOptions<'a>>) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let options = options.into();
-        let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let (name, profile) = (options.topic.to_owned(), profile_of(&options.qos));
         let publisher = node.create_publisher::<T::Message>(options).map_err(|error| Error::ros(name, error))?;
         let mut parameters = Declared::on(node);
         let topic = publisher.topic_name();
-        let core_node = core::node_of(domain(node), &mut parameters)?;
-        let offered = profile.publisher_qos(&topic, &mut parameters)?;
+        let offer = parameters::offer(&topic, &profile, &mut parameters)?;
+        let core_node = core::node_of(domain(node), offer.device)?;
         let descriptors =
             Descriptors { publisher, clock: node.get_clock(), _parameters: parameters, reporting: OnceLock::new() };
-        let made = Self::of(&core_node, &topic, offered, descriptors)?;
+        let made = Self::of(&core_node, &topic, offer.qos, descriptors)?;
         let core = made.core().clone();
-        let reporting = diagnostics::report(node, move || Some(publisher_status(&core)))?;
+        let reporting = diagnostics::report(node, move |node, before| {
+            let subscribers = core.subscriber_count() as u64;
+            Some(Status::of_publisher(node, core.topic(), &core.statistics(), subscribers, before))
+        })?;
         let _ = made.descriptors().reporting.set(reporting);
         Ok(made)
     }
@@ -200,11 +202,12 @@ impl<T: RclrsKind> Subscription<T> {
         create: impl FnOnce(SubscriptionOptions<'a>, PayloadTaker<T>) -> Result<Made, ::rclrs::RclrsError>,
     ) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
-        let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let (name, profile) = (options.topic.to_owned(), profile_of(&options.qos));
         let on = |topic: &str| -> Result<_, Error> {
             let mut parameters = Declared::on(node);
-            let core_node = core::node_of(domain(node), &mut parameters)?;
-            Ok((Arc::new(Payloads::with(&core_node, topic, &profile, &mut parameters)?), parameters))
+            let request = parameters::request(topic, &profile, &mut parameters)?;
+            let core_node = core::node_of(domain(node), request.device)?;
+            Ok((Arc::new(Payloads::with(&core_node, topic, &request)?), parameters))
         };
         // The core subscriber is made first, so each descriptor from ROS names a message that it gets, or one counted as early.
         let joined = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
@@ -219,8 +222,11 @@ impl<T: RclrsKind> Subscription<T> {
         let _ = pending.set(joined.as_ref().ok().map(|((payloads, _), _)| payloads.clone()));
         let ((payloads, parameters), descriptors) = joined?;
         let reported = Arc::downgrade(&payloads);
-        let reporting =
-            diagnostics::report(node, move || reported.upgrade().map(|payloads| payloads_status(&payloads)))?;
+        let reporting = diagnostics::report(node, move |node, before| {
+            let payloads = reported.upgrade()?;
+            let (topic, statistics) = (payloads.topic_name(), payloads.statistics());
+            Some(Status::of_subscription(node, topic, &statistics, payloads.counts(), before))
+        })?;
         Ok(Self { payloads, _descriptors: descriptors, _parameters: parameters, _reporting: reporting })
     }
 
@@ -234,14 +240,14 @@ impl<T: RclrsKind> Subscription<T> {
         self.payloads.statistics()
     }
 
-    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and kind.
+    /// Descriptors whose sample could not be taken. The node's log has the first of each publisher and reason.
     pub fn refused(&self) -> u64 {
-        self.payloads.refused()
+        self.payloads.counts().refused
     }
 
     /// Descriptors of samples published before the subscription existed.
     pub fn early(&self) -> u64 {
-        self.payloads.early()
+        self.payloads.counts().early
     }
 }
 
@@ -265,46 +271,10 @@ struct PayloadTaker<T: RclrsKind> {
 impl<T: RclrsKind> PayloadTaker<T> {
     fn take(&self, message: &T::Message) -> Option<Sample<T>> {
         let payloads = self.pending.wait().as_ref()?;
-        payloads.take(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
-    }
-}
-
-fn publisher_status<T: RosKind>(publisher: &rgaps::Publisher<T>) -> Status {
-    let now = publisher.statistics();
-    Status {
-        name: format!("publisher of {}", publisher.topic()),
-        counters: vec![
-            ("published", now.published),
-            ("published_bytes", now.published_bytes),
-            ("refused", now.refused),
-            ("pool_bytes", now.pool_bytes),
-            ("used_bytes", now.used_bytes),
-            ("outstanding", now.outstanding),
-        ],
-        wrong: &[("refused", "loans were refused or timed out")],
-    }
-}
-
-fn payloads_status<T: RosKind>(payloads: &Payloads<T>) -> Status {
-    let now = payloads.statistics();
-    Status {
-        name: format!("subscription to {}", payloads.topic_name()),
-        counters: vec![
-            ("taken", now.taken),
-            ("lost", now.lost),
-            ("poisoned", now.poisoned),
-            ("malformed", now.malformed),
-            ("held", now.held),
-            ("copied_bytes", now.copied_bytes),
-            ("refused", payloads.refused()),
-            ("early", payloads.early()),
-        ],
-        wrong: &[
-            ("lost", "messages were lost"),
-            ("refused", "descriptors were refused"),
-            ("poisoned", "messages were poisoned"),
-            ("malformed", "messages contradicted themselves"),
-        ],
+        payloads.take(message, |severity, text| match severity {
+            Severity::Debug => ::rclrs::log_debug!(self.logger.as_str(), "{text}"),
+            Severity::Warning => ::rclrs::log_warn!(self.logger.as_str(), "{text}"),
+        })
     }
 }
 
@@ -312,26 +282,25 @@ fn domain(node: &Node) -> Option<u32> {
     u32::try_from(node.domain_id()).ok()
 }
 
-impl From<&QoSProfile> for Profile {
-    fn from(profile: &QoSProfile) -> Self {
-        Self {
-            reliability: match profile.reliability {
-                QoSReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
-                QoSReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
-                _ => Asked::Unsaid,
-            },
-            durability: match profile.durability {
-                QoSDurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
-                QoSDurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
-                _ => Asked::Unsaid,
-            },
-            history: match profile.history {
-                QoSHistoryPolicy::KeepLast { depth } | QoSHistoryPolicy::SystemDefault { depth } => {
-                    History::KeepLast(depth)
-                }
-                QoSHistoryPolicy::KeepAll => History::KeepAll,
-            },
-        }
+/// The policies of a profile that the core also has.
+fn profile_of(profile: &QoSProfile) -> Profile {
+    Profile {
+        reliability: match profile.reliability {
+            QoSReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
+            QoSReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
+            _ => Asked::Unsaid,
+        },
+        durability: match profile.durability {
+            QoSDurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
+            QoSDurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
+            _ => Asked::Unsaid,
+        },
+        history: match profile.history {
+            QoSHistoryPolicy::KeepLast { depth } | QoSHistoryPolicy::SystemDefault { depth } => {
+                History::KeepLast(depth)
+            }
+            QoSHistoryPolicy::KeepAll => History::KeepAll,
+        },
     }
 }
 
@@ -348,13 +317,6 @@ struct Parameter {
     _declared: Box<dyn Any + Send + Sync>,
 }
 
-#[derive(Clone)]
-enum Value {
-    Integer(i64),
-    Text(String),
-    Flag(bool),
-}
-
 /// The declared parameters: rclrs gives access to a parameter only to the code that declared it.
 static DECLARED: Mutex<Vec<(Weak<NodeState>, Weak<Parameter>)>> = Mutex::new(Vec::new());
 
@@ -364,7 +326,7 @@ impl Declared {
     }
 
     /// The value with which another endpoint has declared it, or the result of `declare`.
-    fn value(
+    fn shared(
         &mut self,
         name: &str,
         declare: impl FnOnce(&Node) -> Result<(Value, Box<dyn Any + Send + Sync>), DeclarationError>,
@@ -390,37 +352,29 @@ impl Declared {
 }
 
 impl Parameters for Declared {
-    fn integer(
-        &mut self,
-        name: &str,
-        default: i64,
-        range: RangeInclusive<i64>,
-        description: &str,
-    ) -> Result<i64, Error> {
-        let range = ParameterRange { lower: Some(*range.start()), upper: Some(*range.end()), step: None };
-        let value = self.value(name, |node| {
-            let builder = node.declare_parameter::<i64>(name).default(default).range(range).description(description);
-            let declared = builder.read_only()?;
-            Ok((Value::Integer(declared.get()), Box::new(declared)))
-        })?;
-        Ok(if let Value::Integer(value) = value { value } else { default })
-    }
-
-    fn text(&mut self, name: &str, default: &str, description: &str) -> Result<String, Error> {
-        let value = self.value(name, |node| {
-            let builder = node.declare_parameter::<Arc<str>>(name).default(default.into()).description(description);
-            let declared = builder.read_only()?;
-            Ok((Value::Text(declared.get().to_string()), Box::new(declared)))
-        })?;
-        Ok(if let Value::Text(value) = value { value } else { default.to_owned() })
-    }
-
-    fn flag(&mut self, name: &str, default: bool, description: &str) -> Result<bool, Error> {
-        let value = self.value(name, |node| {
-            let builder = node.declare_parameter::<bool>(name).default(default).description(description);
-            let declared = builder.read_only()?;
-            Ok((Value::Flag(declared.get()), Box::new(declared)))
-        })?;
-        Ok(if let Value::Flag(value) = value { value } else { default })
+    fn value(&mut self, parameter: &parameters::Parameter) -> Result<Value, Error> {
+        let (name, description) = (parameter.name.as_str(), parameter.description);
+        self.shared(name, |node| match parameter.default.clone() {
+            Value::Integer(default) => {
+                let mut builder = node.declare_parameter::<i64>(name).default(default).description(description);
+                if let Rule::Integer(range) = &parameter.rule {
+                    let (lower, upper) = (Some(*range.start()), Some(*range.end()));
+                    builder = builder.range(ParameterRange { lower, upper, step: None });
+                }
+                let declared = builder.read_only()?;
+                Ok((Value::Integer(declared.get()), Box::new(declared)))
+            }
+            Value::Flag(default) => {
+                let builder = node.declare_parameter::<bool>(name).default(default).description(description);
+                let declared = builder.read_only()?;
+                Ok((Value::Flag(declared.get()), Box::new(declared)))
+            }
+            Value::Text(default) | Value::Other(default) => {
+                let default = Arc::from(default);
+                let builder = node.declare_parameter::<Arc<str>>(name).default(default).description(description);
+                let declared = builder.read_only()?;
+                Ok((Value::Text(declared.get().to_string()), Box::new(declared)))
+            }
+        })
     }
 }

@@ -15,9 +15,8 @@ use futures::executor::block_on;
 use rgaps::types::{Encoding, Image, Meta, Stamp};
 use rgaps::{Handle, Node};
 use rgaps_ros::core::{Descriptors, Payloads, Publisher};
-use rgaps_ros::parameters::Defaults;
-use rgaps_ros::profile::Profile;
-use rgaps_ros::{Descriptor, Error, GpuImage};
+use rgaps_ros::parameters::{self, Defaults};
+use rgaps_ros::{Descriptor, Error, GpuImage, Profile, Severity};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, programs};
 use ros2_client::dds::rustdds::{DomainParticipantBuilder, Topic};
 use ros2_client::dds::{Context, Node as RosNode, Publisher as RosPublisher, Subscription as RosSubscription};
@@ -107,14 +106,15 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
 
     let (mut listener, topic) = ros_node("listener");
     let profile = Profile::default();
-    let payloads: Payloads<Image> = Payloads::with(&there.node, TOPIC, &profile, &mut Defaults).unwrap();
+    let request = parameters::request(TOPIC, &profile, &mut Defaults).unwrap();
+    let payloads: Payloads<Image> = Payloads::with(&there.node, TOPIC, &request).unwrap();
     let descriptors: RosSubscription<GpuImage> =
         listener.create_subscription(&topic, Some(DEFAULT_SUBSCRIPTION_QOS)).unwrap();
 
     let (mut talker, topic) = ros_node("talker");
     let by_dds = ByDds { publisher: talker.create_publisher(&topic, None).unwrap(), sent: Mutex::default() };
-    let offered = profile.publisher_qos(TOPIC, &mut Defaults).unwrap();
-    let publisher = Publisher::of(&here.node, TOPIC, offered, by_dds).unwrap();
+    let offer = parameters::offer(TOPIC, &profile, &mut Defaults).unwrap();
+    let publisher = Publisher::of(&here.node, TOPIC, offer.qos, by_dds).unwrap();
 
     // Both directions of ROS discovery, and the link between the hosts.
     block_on(publisher.descriptors().publisher.wait_for_subscription(&talker));
@@ -135,12 +135,12 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
         };
         let message = received(&descriptors);
         assert_eq!((message.handle(), message.meta().unwrap().header().frame_id.as_str()), (handle, "camera"));
-        let sample = payloads.take(&message, |error| panic!("{error}")).unwrap();
+        let sample = payloads.take(&message, |_, text| panic!("{text}")).unwrap();
         assert_eq!(sample.bytes(), content, "sample {number}");
         assert_eq!(sample.meta().header().stamp, Stamp { sec: 7, nanosec: 7 }, "the node's time, where none was given");
         assert!(sample.is_in_place());
     }
-    assert_eq!((payloads.statistics().copied_bytes, payloads.statistics().lost, payloads.refused()), (0, 0, 0));
+    assert_eq!((payloads.statistics().copied_bytes, payloads.statistics().lost, payloads.counts().refused), (0, 0, 0));
 
     // The descriptors again, as from a bag: their messages are freed. And one of an earlier run.
     let sent = publisher.descriptors().sent.lock().unwrap().clone();
@@ -151,16 +151,19 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
     for message in [&sent[0], &sent[SAMPLES - 1], &of_earlier_run, &of_earlier_run] {
         publisher.descriptors().publisher.publish(message.clone()).unwrap();
         let message = received(&descriptors);
-        let refused = payloads.take(&message, |error| told.lock().unwrap().push(error.to_string()));
+        let refused = payloads.take(&message, |severity, text| {
+            assert_eq!(severity, Severity::Warning);
+            told.lock().unwrap().push(text.to_owned());
+        });
         assert!(refused.is_none());
     }
     let told = told.into_inner().unwrap();
-    assert_eq!((payloads.refused(), told.len()), (4, 2), "{told:?}");
+    assert_eq!((payloads.counts().refused, told.len()), (4, 2), "{told:?}");
     assert!(told[0].contains("was taken already") && told[1].contains("earlier run"), "{told:?}");
 
     // The next message still arrives.
     let content = picture(99, meta.payload_bytes() as usize);
     publisher.push(meta, &content).unwrap();
     let message = received(&descriptors);
-    assert_eq!(payloads.take(&message, |error| panic!("{error}")).unwrap().bytes(), content);
+    assert_eq!(payloads.take(&message, |_, text| panic!("{text}")).unwrap().bytes(), content);
 }
