@@ -1,23 +1,16 @@
-//! Descriptors: ROS messages of GPU topics, byte for byte. A handle, then the core's metadata.
+//! Memory for ROS messages of GPU topics. `rgaps_ros_policy::descriptor` has their layout and checks; of those, the layer needs the handle's alone,
+//! because it delivers the core's metadata and not the message's copy.
 
 use std::ffi::c_void;
 
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::{Described, Handle, MessageInfo};
-
-/// Most bytes of metadata that the core keeps for a message.
-const META_BYTES_MAX: usize = 1024;
-const BYTES_MAX: usize = Handle::BYTES + META_BYTES_MAX;
+use rgaps_ros_policy::descriptor::{BYTES_MAX, bytes_of, write};
 
 /// Memory for a message of any of the types, in the layout of C and C++.
 #[repr(C, align(8))]
 #[derive(Clone)]
 pub(crate) struct Descriptor([u8; BYTES_MAX]);
-
-/// Length of a descriptor in memory: its fields are aligned to 8 bytes at most.
-pub(crate) const fn bytes_of(encoded: usize) -> usize {
-    (Handle::BYTES + encoded).next_multiple_of(8)
-}
 
 impl Descriptor {
     /// All zeros.
@@ -36,11 +29,7 @@ impl Descriptor {
     /// The descriptor of a taken message.
     pub(crate) fn of(message: &Described<DynamicMeta>) -> Self {
         let mut descriptor = Self::zeroed();
-        let (handle, meta) = descriptor.0.split_at_mut(Handle::BYTES);
-        handle.copy_from_slice(&message.handle.to_bytes());
-        if let Some((meta, _)) = meta.split_first_chunk_mut() {
-            message.meta.encode(meta);
-        }
+        write(&message.handle, &message.meta, &mut descriptor.0);
         descriptor
     }
 
@@ -87,12 +76,5 @@ mod tests {
         let handle = Descriptor::empty(Kind::Tensor).handle();
         assert_eq!((handle.layout_version, handle.kind), (Handle::LAYOUT_VERSION, Kind::Tensor.code()));
         assert_eq!((handle.publisher, handle.sequence), (0, 0));
-    }
-
-    #[test]
-    fn every_kind_has_room() {
-        for kind in Kind::ALL {
-            assert!(bytes_of(kind.encoded_bytes()) <= size_of::<Descriptor>(), "{kind}");
-        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps::dynamic::Kind;
 use rgaps::{Handle, MessageInfo, Observer};
+use rgaps_ros_policy::descriptor::check_handle;
 
 use crate::context::Context;
 use crate::descriptor::{self, Descriptor};
@@ -70,25 +71,14 @@ impl GpuPublisher {
     fn check_handle(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
         let topic = &self.topic;
         let name = support::type_name(self.kind);
-        let invalid = |why: std::fmt::Arguments<'_>| {
+        let refused = |why: std::fmt::Arguments<'_>| {
             let next = "publish in the core, and send the descriptor that it returns";
-            Err(refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{topic}: a {name} {why}; {next}")))
+            Err(refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{topic}: {why}; {next}")))
         };
-        if handle.layout_version != Handle::LAYOUT_VERSION {
-            let (found, spoken) = (handle.layout_version, Handle::LAYOUT_VERSION);
-            return invalid(format_args!("has layout version {found}, but this program uses {spoken}"));
+        if let Err(why) = check_handle(self.kind, handle) {
+            return refused(format_args!("{why}"));
         }
-        if handle.kind != self.kind.code() {
-            return invalid(format_args!(
-                "names a message of kind {}, where {} ({}) is needed",
-                handle.kind,
-                self.kind.code(),
-                self.kind
-            ));
-        }
-        if handle.sequence == 0 {
-            return invalid(format_args!("names no message"));
-        }
+        let invalid = |why: std::fmt::Arguments<'_>| refused(format_args!("a {name} {why}"));
         let node = &self.context.node;
         if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
             let (found, now) = (handle.host_epoch, node.host_epoch());

@@ -1,11 +1,15 @@
 //! Messages that arrive over the inner topic of a GPU subscription. They are taken and dropped, because messages are delivered from the core's
 //! queue. If the core never had a descriptor's message, this is logged, once for each publisher, since its topic seems silent.
+//!
+//! Not `rgaps_ros_policy::refusals`: nothing is refused here. A publisher is suspect for a time before it is named, whatever the reason, and a
+//! subscription names 64 at most and says when it stops, because nothing else counts what it drops.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rgaps::dynamic::Kind;
 use rgaps::{Handle, Node};
+use rgaps_ros_policy::descriptor::check_handle;
 
 use crate::descriptor::Descriptor;
 use crate::inner::calls;
@@ -137,9 +141,8 @@ fn judge(
     (host, epoch): ([u8; 16], u64),
     mut known: impl Iterator<Item = ([u8; 16], u64)>,
 ) -> Verdict {
-    if handle.layout_version != Handle::LAYOUT_VERSION || handle.kind != kind.code() {
-        let (layout, kind) = (handle.layout_version, handle.kind);
-        return Verdict::Named(format!("it has layout version {layout} and kind {kind}; was it filled by RGAPS?"));
+    if let Err(why) = check_handle(kind, handle) {
+        return Verdict::Named(why.to_string());
     }
     let now = if handle.source_host == host { Some(epoch) } else { None };
     let now = now.or_else(|| known.find(|(host, _)| *host == handle.source_host).map(|(_, epoch)| epoch));
@@ -164,8 +167,8 @@ mod tests {
     const THERE: ([u8; 16], u64) = ([2; 16], 200);
 
     fn handle(source_host: [u8; 16], host_epoch: u64) -> Handle {
-        let (layout_version, kind) = (Handle::LAYOUT_VERSION, Kind::Image.code());
-        Handle { source_host, host_epoch, layout_version, kind, ..Handle::default() }
+        let (layout_version, kind, sequence) = (Handle::LAYOUT_VERSION, Kind::Image.code(), 1);
+        Handle { source_host, host_epoch, layout_version, kind, sequence, ..Handle::default() }
     }
 
     fn judged(handle: &Handle) -> Verdict {

@@ -8,8 +8,9 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 
+use rgaps::SubscriberQos;
 use rgaps::dynamic::{DynamicSubscriber, Kind};
-use rgaps::{Durability, History, Reliability, SubscriberQos};
+use rgaps_ros_policy::qos::{Profile, RmwProfile};
 
 use crate::context::Context;
 use crate::entity::{Entity, Parts};
@@ -176,22 +177,24 @@ unsafe fn core_qos(inner: *const rmw_subscription_t) -> Result<SubscriberQos, St
     Ok(qos_of(&qos))
 }
 
+// The numbers of the sourced ROS are those that the policy knows.
+const _: () = assert!(
+    RMW_QOS_POLICY_RELIABILITY_RELIABLE == RmwProfile::RELIABLE
+        && RMW_QOS_POLICY_RELIABILITY_BEST_EFFORT == RmwProfile::BEST_EFFORT
+        && RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL == RmwProfile::TRANSIENT_LOCAL
+        && RMW_QOS_POLICY_DURABILITY_VOLATILE == RmwProfile::VOLATILE
+        && RMW_QOS_POLICY_HISTORY_KEEP_ALL == RmwProfile::KEEP_ALL
+);
+
+/// Without slack: messages come from the core's own queue, so none arrives later than its descriptor.
 fn qos_of(qos: &rmw_qos_profile_t) -> SubscriberQos {
-    SubscriberQos {
-        reliability: match qos.reliability {
-            RMW_QOS_POLICY_RELIABILITY_RELIABLE => Reliability::Reliable,
-            // A policy left to the middleware requests the weakest level, which matches every publisher.
-            _ => Reliability::BestEffort,
-        },
-        durability: match qos.durability {
-            RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL => Durability::TransientLocal,
-            _ => Durability::Volatile,
-        },
-        history: match qos.history {
-            RMW_QOS_POLICY_HISTORY_KEEP_ALL => History::KeepAll,
-            _ => History::KeepLast(u32::try_from(qos.depth).unwrap_or(u32::MAX).max(1)),
-        },
-    }
+    Profile::from(RmwProfile {
+        reliability: qos.reliability,
+        durability: qos.durability,
+        history: qos.history,
+        depth: qos.depth as u64,
+    })
+    .requested(0)
 }
 
 pub(crate) unsafe fn rmw_destroy_subscription(
@@ -290,27 +293,21 @@ inner_ones! {
 
 #[cfg(test)]
 mod tests {
+    use rgaps::{Durability, History, Reliability};
+
     use super::*;
 
     #[test]
-    fn qos_is_translated() {
+    fn policies_have_the_numbers_of_the_sourced_ros() {
         // SAFETY: numbers, for which zeros are values.
         let mut qos: rmw_qos_profile_t = unsafe { std::mem::zeroed() };
         qos.depth = 7;
-        let least = SubscriberQos {
-            reliability: Reliability::BestEffort,
-            history: History::KeepLast(7),
-            ..SubscriberQos::default()
-        };
-        assert_eq!(qos_of(&qos), least);
+        let (reliability, durability) = (Reliability::BestEffort, Durability::Volatile);
+        assert_eq!(qos_of(&qos), SubscriberQos { reliability, durability, history: History::KeepLast(7) });
         qos.reliability = RMW_QOS_POLICY_RELIABILITY_RELIABLE;
         qos.durability = RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL;
         qos.history = RMW_QOS_POLICY_HISTORY_KEEP_ALL;
-        let all = SubscriberQos {
-            reliability: Reliability::Reliable,
-            durability: Durability::TransientLocal,
-            history: History::KeepAll,
-        };
-        assert_eq!(qos_of(&qos), all);
+        let (reliability, durability) = (Reliability::Reliable, Durability::TransientLocal);
+        assert_eq!(qos_of(&qos), SubscriberQos { reliability, durability, history: History::KeepAll });
     }
 }

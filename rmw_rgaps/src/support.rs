@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use rgaps::dynamic::Kind;
+use rgaps_ros_policy::descriptor::kind_of_name;
+pub(crate) use rgaps_ros_policy::descriptor::type_name;
 
 use crate::ffi::refuse;
 use crate::rcutils;
@@ -10,10 +12,6 @@ use crate::sys::*;
 
 /// The package of the types.
 const PACKAGE: &CStr = c"rgaps_msgs";
-
-/// Types by their name.
-const KINDS: [(&str, Kind); 3] =
-    [("GpuImage", Kind::Image), ("GpuPointCloud", Kind::PointCloud), ("GpuTensor", Kind::Tensor)];
 
 /// The `data` of a type support with more than one implementation: rosidl_typesupport_{c,cpp}/type_support_map.h.
 #[repr(C)]
@@ -75,7 +73,7 @@ unsafe fn kind_by_map(map: *const Map) -> Option<Kind> {
     let symbol = unsafe { text(*symbol) }?.to_str().ok()?;
     // As in rosidl_typesupport_fastrtps_c__get_message_type_support_handle__rgaps_msgs__msg__GpuImage.
     let (_, name) = symbol.rsplit_once("__rgaps_msgs__msg__")?;
-    kind_by_name(name)
+    kind_of_name(name)
 }
 
 // SAFETY: null, or members of a message.
@@ -88,21 +86,7 @@ unsafe fn kind_by_members(members: *const Members) -> Option<Kind> {
         return None;
     }
     // SAFETY: a C string of the members'.
-    kind_by_name(unsafe { text(members.name) }?.to_str().ok()?)
-}
-
-fn kind_by_name(name: &str) -> Option<Kind> {
-    KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
-}
-
-/// The ROS name of a GPU topic's type.
-pub(crate) fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Image => "rgaps_msgs/msg/GpuImage",
-        Kind::PointCloud => "rgaps_msgs/msg/GpuPointCloud",
-        Kind::Tensor => "rgaps_msgs/msg/GpuTensor",
-        Kind::Bytes => "no ROS type",
-    }
+    kind_of_name(unsafe { text(members.name) }?.to_str().ok()?)
 }
 
 /// Whether an entity, made by the RMW with this identifier, can be destroyed on that node. Checked before anything is destroyed.
