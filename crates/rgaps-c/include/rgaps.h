@@ -27,6 +27,11 @@ struct DLManagedTensorVersioned;
 #define RGAPS_ABI_VERSION 2
 
 /**
+ * Most parameters of a publisher or subscription.
+ */
+#define RGAPS_ROS_PARAMETERS_MAX 8
+
+/**
  * Maximum wait of a pull in ns.
  */
 #define RGAPS_PULL_TIMEOUT_NS 1000000000
@@ -272,6 +277,38 @@ typedef enum {
 } rgaps_type_code_t;
 
 /**
+ * A publisher or subscription.
+ */
+typedef enum {
+  /**
+   * A publisher.
+   */
+  RGAPS_ROS_PUBLISHER = 0,
+  /**
+   * A subscription.
+   */
+  RGAPS_ROS_SUBSCRIPTION = 1,
+} rgaps_ros_role_t;
+
+/**
+ * The type of a parameter.
+ */
+typedef enum {
+  /**
+   * A whole number.
+   */
+  RGAPS_ROS_INTEGER = 0,
+  /**
+   * A text.
+   */
+  RGAPS_ROS_TEXT = 1,
+  /**
+   * Yes or no: the number 1 or 0.
+   */
+  RGAPS_ROS_FLAG = 2,
+} rgaps_ros_type_t;
+
+/**
  * A loaned block of a publisher's pool, to be filled. Use it from one thread at a time.
  */
 typedef struct rgaps_loan_t rgaps_loan_t;
@@ -285,6 +322,11 @@ typedef struct rgaps_node_t rgaps_node_t;
  * Publishes messages of one kind on one topic. Usable from any thread.
  */
 typedef struct rgaps_publisher_t rgaps_publisher_t;
+
+/**
+ * What becomes of the descriptors of a ROS subscription. Usable from any thread.
+ */
+typedef struct rgaps_ros_payloads_t rgaps_ros_payloads_t;
 
 /**
  * A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). It stays valid until it is
@@ -720,6 +762,146 @@ typedef struct {
 } rgaps_publisher_statistics_t;
 
 /**
+ * A publisher or subscription of a ROS node. Policies are numbers of rmw/types.h. One that is left to the middleware matches every peer.
+ */
+typedef struct {
+  /**
+   * The topic's fully qualified name, after remapping.
+   */
+  const char *topic;
+  /**
+   * Distinguishes the parameters of endpoints of one node and topic; NULL or empty for none.
+   */
+  const char *id;
+  /**
+   * Messages that keep-last keeps; 0 leaves the depth to the middleware.
+   */
+  uint64_t depth;
+  /**
+   * An rmw_qos_reliability_policy_t.
+   */
+  uint32_t reliability;
+  /**
+   * An rmw_qos_durability_policy_t.
+   */
+  uint32_t durability;
+  /**
+   * An rmw_qos_history_policy_t.
+   */
+  uint32_t history;
+  /**
+   * An rgaps_ros_role_t.
+   */
+  uint32_t role;
+} rgaps_ros_endpoint_t;
+
+/**
+ * A parameter to declare, read-only, and its value: first the default, which the client replaces by the node's. Texts end with a zero.
+ */
+typedef struct {
+  /**
+   * Its name.
+   */
+  char name[640];
+  /**
+   * What it means.
+   */
+  char description[256];
+  /**
+   * The value of a text, cut if it is longer: no valid one is.
+   */
+  char text[64];
+  /**
+   * The value of a number or flag.
+   */
+  int64_t integer;
+  /**
+   * The smallest number.
+   */
+  int64_t least;
+  /**
+   * The largest number.
+   */
+  int64_t most;
+  /**
+   * An rgaps_ros_type_t.
+   */
+  uint32_t type;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} rgaps_ros_parameter_t;
+
+/**
+ * The QoS that a subscriber requests. Start from `rgaps_subscriber_qos_default`.
+ */
+typedef struct {
+  /**
+   * An `rgaps_reliability_t`.
+   */
+  uint32_t reliability;
+  /**
+   * An `rgaps_durability_t`.
+   */
+  uint32_t durability;
+  /**
+   * How many unread messages are kept (keep-last); older ones are lost and counted. 0 is keep-all: publishers wait.
+   */
+  uint32_t depth;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} rgaps_subscriber_qos_t;
+
+/**
+ * Writes a line to the log of a ROS node: a warning, or if `is_warning` is 0 a line for debugging. It must not throw.
+ */
+typedef void (*rgaps_ros_log_t)(void *context, uint32_t is_warning, const char *text);
+
+/**
+ * A counter of a status.
+ */
+typedef struct {
+  /**
+   * Its name; ends with a zero.
+   */
+  char name[24];
+  /**
+   * Its value.
+   */
+  uint64_t value;
+} rgaps_ros_counter_t;
+
+/**
+ * The status of a publisher or subscription on /diagnostics. Set it to zeros first, and pass the last one to each call: the level is WARN if a
+ * counter that tells of a fault has grown since.
+ */
+typedef struct {
+  /**
+   * Node, endpoint and topic; ends with a zero.
+   */
+  char name[640];
+  /**
+   * "ok", or what went wrong and what to do; ends with a zero.
+   */
+  char message[512];
+  /**
+   * Its counters.
+   */
+  rgaps_ros_counter_t counters[8];
+  /**
+   * How many they are.
+   */
+  uint32_t count;
+  /**
+   * Not 0: the level is WARN.
+   */
+  uint32_t is_warning;
+} rgaps_ros_status_t;
+
+/**
  * A message's origin, its route and the time of each stage.
  */
 typedef struct {
@@ -812,28 +994,6 @@ typedef struct {
    */
   uint8_t reserved[6];
 } rgaps_info_t;
-
-/**
- * The QoS that a subscriber requests. Start from `rgaps_subscriber_qos_default`.
- */
-typedef struct {
-  /**
-   * An `rgaps_reliability_t`.
-   */
-  uint32_t reliability;
-  /**
-   * An `rgaps_durability_t`.
-   */
-  uint32_t durability;
-  /**
-   * How many unread messages are kept (keep-last); older ones are lost and counted. 0 is keep-all: publishers wait.
-   */
-  uint32_t depth;
-  /**
-   * 0.
-   */
-  uint32_t reserved;
-} rgaps_subscriber_qos_t;
 
 /**
  * A subscriber's counters.
@@ -1113,6 +1273,118 @@ rgaps_status_t rgaps_loan_publish(rgaps_loan_t *loan,
  * Gives a loan's block back unpublished. All device writes to it must be complete. NULL is not an error.
  */
 rgaps_status_t rgaps_loan_discard(rgaps_loan_t *loan);
+
+/**
+ * The parameters of a publisher or subscription. Declare each, read-only, set its value, and pass all to `rgaps_ros_publisher_qos` or
+ * `rgaps_ros_subscriber_qos`. The last one, rgaps.device, is the node's: the device for `rgaps_node_create` if it is not empty.
+ *
+ * @param parameters  an array of RGAPS_ROS_PARAMETERS_MAX elements
+ * @param count       how many they are
+ */
+rgaps_status_t rgaps_ros_parameters(const rgaps_ros_endpoint_t *endpoint,
+                                    rgaps_ros_parameter_t *parameters,
+                                    uint64_t *count);
+
+/**
+ * What a publisher offers in the core, by its profile and the values of its parameters. The error of a wrong value names the parameter.
+ */
+rgaps_status_t rgaps_ros_publisher_qos(const rgaps_ros_endpoint_t *endpoint,
+                                       const rgaps_ros_parameter_t *parameters,
+                                       uint64_t count,
+                                       rgaps_publisher_qos_t *qos);
+
+/**
+ * What a subscription requests in the core, by its profile and the values of its parameters: `slack` messages more than ROS keeps.
+ *
+ * @param payload_timeout_ns  how long a take by handle waits
+ */
+rgaps_status_t rgaps_ros_subscriber_qos(const rgaps_ros_endpoint_t *endpoint,
+                                        const rgaps_ros_parameter_t *parameters,
+                                        uint64_t count,
+                                        rgaps_subscriber_qos_t *qos,
+                                        uint64_t *payload_timeout_ns);
+
+/**
+ * Refuses a descriptor that contradicts itself: `RGAPS_WRONG_VERSION` for a handle of another layout, `RGAPS_WRONG_KIND` for one of another kind,
+ * else `RGAPS_INVALID_ARGUMENT`. Only a take tells whether its message exists.
+ *
+ * @param handle  the descriptor's first 88 bytes
+ * @param meta    its metadata, with the kind that is needed
+ */
+rgaps_status_t rgaps_ros_descriptor_check(const rgaps_message_handle_t *handle,
+                                          const rgaps_meta_t *meta);
+
+/**
+ * Makes what takes, counts and logs the descriptors of a ROS subscription.
+ *
+ * @param subscriber          its core subscriber; NULL for a program that only refuses
+ * @param payload_timeout_ns  how long a take by handle waits
+ * @param log                 gets each refusal once for each publisher and reason, among the last 64; if more arrive, one a second. May be NULL
+ * @param context             passed to `log`; kept until `rgaps_ros_payloads_destroy`, and used by calls that run then
+ * @param payloads            destroy it with `rgaps_ros_payloads_destroy`
+ */
+rgaps_status_t rgaps_ros_payloads_create(const rgaps_subscriber_t *subscriber,
+                                         uint64_t payload_timeout_ns,
+                                         rgaps_ros_log_t log,
+                                         void *context,
+                                         rgaps_ros_payloads_t **payloads);
+
+/**
+ * Destroys it. NULL is not an error.
+ */
+void rgaps_ros_payloads_destroy(rgaps_ros_payloads_t *payloads);
+
+/**
+ * Takes the message of a descriptor. Returns `RGAPS_NO_MESSAGE` if there is none and that is no fault: the message is early, or the subscriber was
+ * interrupted or destroyed. Other failures are refusals, which are counted and logged.
+ *
+ * @param handle   the descriptor's first 88 bytes; it may be wrong
+ * @param meta     its metadata; it may be wrong
+ * @param stream   NULL waits for the message's bytes; else the address of a stream, as for `rgaps_subscriber_take_by_handle_on`
+ * @param message  release it with `rgaps_sample_release`
+ */
+rgaps_status_t rgaps_ros_payloads_take(const rgaps_ros_payloads_t *payloads,
+                                       const rgaps_message_handle_t *handle,
+                                       const rgaps_meta_t *meta,
+                                       void *const *stream,
+                                       rgaps_sample_t **message);
+
+/**
+ * Counts and logs a refusal that the program found itself.
+ *
+ * @param publisher  `publisher` of the descriptor's handle
+ * @param status     the reason, by which log lines of one publisher differ
+ * @param text       the line for the log
+ */
+rgaps_status_t rgaps_ros_payloads_refuse(const rgaps_ros_payloads_t *payloads,
+                                         uint64_t publisher,
+                                         uint32_t status,
+                                         const char *text);
+
+/**
+ * Counters of descriptors.
+ *
+ * @param refused  those whose message could not be taken
+ * @param early    those of messages that were published before the subscriber existed
+ */
+rgaps_status_t rgaps_ros_payloads_counts(const rgaps_ros_payloads_t *payloads, uint64_t *refused, uint64_t *early);
+
+/**
+ * The status of a subscription on /diagnostics.
+ *
+ * @param node    the ROS node's fully qualified name
+ * @param status  its last status, or zeros; the new one if the call succeeds
+ */
+rgaps_status_t rgaps_ros_payloads_status(const rgaps_ros_payloads_t *payloads,
+                                         const char *node,
+                                         rgaps_ros_status_t *status);
+
+/**
+ * The status of a publisher on /diagnostics. Parameters are those of `rgaps_ros_payloads_status`.
+ */
+rgaps_status_t rgaps_ros_publisher_status(const rgaps_publisher_t *publisher,
+                                          const char *node,
+                                          rgaps_ros_status_t *status);
 
 /**
  * The metadata, which describes the payload.

@@ -466,6 +466,8 @@ class [[nodiscard]] Sample {
     const auto status = rgaps_sample_dlpack(sample_.get(), field, stream, &tensor);
     return detail::made(status, std::move(tensor));
   }
+  /// Owns a message of rgaps.h, which is released behind the work of the stream.
+  static Sample adopt(rgaps_sample_t *message, Stream stream) { return Sample(message, stream); }
   /// Releases the message after the stream's work so far, without waiting for it. The Sample ends even if the call fails.
   Result<void> release(Stream stream) && { return detail::done(rgaps_sample_release(sample_.release(), stream)); }
 

@@ -44,10 +44,12 @@ pub enum What {
     Loan,
     /// A message.
     Message,
+    /// What takes the messages of a ROS subscription.
+    Payloads,
 }
 
 impl What {
-    const ALL: [Self; 5] = [Self::Node, Self::Publisher, Self::Subscriber, Self::Loan, Self::Message];
+    const ALL: [Self; 6] = [Self::Node, Self::Publisher, Self::Subscriber, Self::Loan, Self::Message, Self::Payloads];
 }
 
 impl fmt::Display for What {
@@ -58,6 +60,7 @@ impl fmt::Display for What {
             Self::Subscriber => "subscriber",
             Self::Loan => "loan",
             Self::Message => "message",
+            Self::Payloads => "payloads object",
         })
     }
 }

@@ -1,10 +1,11 @@
 //! The C API, `include/rgaps.h`: the whole Rust API for programs in other languages.
 //!
 //! `handle` has the handles that C programs hold, `status` the statuses and error texts, `types` the structs of the header. `node`, `metadata`,
-//! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper. `raw` converts C's pointers to Rust's values.
+//! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper, `ros` what ROS clients share. `raw` converts C's pointers to Rust's values.
 //!
 //! Invariants  C1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. C2 no panic leaves a call.
-//!             C3 outputs are written on success only. C4 a caller's pointer is not kept beyond the call.
+//!             C3 outputs are written on success only. C4 a caller's pointer is not kept beyond the call, but the context
+//!             of a log function.
 //! Trusts      the caller's pointers to memory: null is an error, any other is followed, as in every C library.
 //!
 //! cbindgen generates the header from these files; `tests/header.rs` checks that it is current.
@@ -19,6 +20,7 @@ pub mod metadata;
 pub mod node;
 pub mod publisher;
 mod raw;
+pub mod ros;
 pub mod sample;
 pub mod simple;
 pub mod status;

@@ -51,7 +51,7 @@ impl Drop for State {
 }
 
 impl SubscriberObject {
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.state.is_ended.load(Ordering::Acquire) || self.state.is_interrupted.load(Ordering::Acquire)
     }
 
@@ -227,7 +227,7 @@ fn take_by_handle(
     Ok(Some(taken?))
 }
 
-fn timeout_of(timeout_ns: u64) -> Duration {
+pub(crate) fn timeout_of(timeout_ns: u64) -> Duration {
     if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
 }
 

@@ -1,6 +1,6 @@
 //! Converts C's pointers to Rust's values: the only code that follows them, apart from references in the signatures of calls.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rgaps::Node;
 use rgaps::device::{DevicePart, Stream};
 
+use crate::ros::rgaps_ros_log_t;
 use crate::status::Failure;
 use crate::types::{META_BYTES, rgaps_meta_t};
 
@@ -104,4 +105,26 @@ pub(crate) fn stream(node: &Node, stream: *mut c_void) -> Option<Stream> {
 pub(crate) fn device_part(from: *const c_void, bytes: u64) -> DevicePart {
     // SAFETY: by the contract of `rgaps_publisher_push_message`, it is neither freed nor changed before the stream has copied it.
     unsafe { DevicePart::new(from as u64, bytes) }
+}
+
+/// The caller's log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log {
+    function: rgaps_ros_log_t,
+    /// The address of the caller's context.
+    context: usize,
+}
+
+impl Log {
+    pub(crate) fn new(function: rgaps_ros_log_t, context: *mut c_void) -> Self {
+        Self { function, context: context as usize }
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&self, is_warning: bool, text: &str) {
+        let Some(function) = self.function else { return };
+        let text = CString::new(rgaps::text::plain_lines(text).into_owned()).unwrap_or_default();
+        // SAFETY: by the contract of `rgaps_ros_payloads_create`, the function takes this context from any thread, and does not throw.
+        unsafe { function(self.context as *mut c_void, u32::from(is_warning), text.as_ptr()) };
+    }
 }
