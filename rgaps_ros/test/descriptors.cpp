@@ -11,6 +11,7 @@
 
 #include "rgaps_ros/device.hpp"
 #include "rgaps_ros/payload_subscriptions.hpp"
+#include "rgaps_ros/payloads.hpp"
 
 #define EXPECT(condition)                                                            \
   do {                                                                               \
@@ -129,16 +130,17 @@ void a_descriptor_that_contradicts_itself_is_refused_with_the_numbers() {
   EXPECT(why(good).empty());
   auto bad = good;
   bad.handle.layout_version = 2;
-  EXPECT(why(bad) == "a descriptor has layout version 2, this program speaks 1; was it filled by RGAPS?");
+  EXPECT(why(bad) == "a rgaps_msgs/msg/GpuImage has layout version 2, but this program uses 1; was it filled by RGAPS?");
   bad = good;
   bad.handle.kind = RGAPS_KIND_TENSOR;
-  EXPECT(why(bad) == "a descriptor of rgaps/Image has a handle of kind 3");
+  EXPECT(why(bad) == "a rgaps_msgs/msg/GpuImage has a handle of kind 3, where 1 (image) is needed");
   bad = good;
   bad.handle.payload_bytes = 3071;
-  EXPECT(why(bad) == "a descriptor of rgaps/Image describes 3072 B, but its handle names a payload of 3071 B");
+  EXPECT(why(bad) == "a rgaps_msgs/msg/GpuImage describes 3072 B, but its handle names a payload of 3071 B");
   bad = good;
   bad.meta.c().as.image.encoding = 9999;
-  EXPECT(why(bad) == "a descriptor of rgaps/Image describes nothing, or contradicts itself, but its handle names a payload of 3072 B");
+  EXPECT(why(bad).find("a rgaps_msgs/msg/GpuImage contradicts itself: ") == 0);
+  EXPECT(why(bad).find("; its handle names a payload of 3072 B") != std::string::npos);
   EXPECT(!why(copy<rgaps::Image>(rgaps_msgs::msg::GpuImage())).empty());
   // A cloud may be empty.
   EXPECT(check(Described<rgaps::PointCloud>{handle_of(RGAPS_KIND_POINT_CLOUD, 0), rgaps::PointCloud::create(0, 1, 16).value()}));
@@ -241,15 +243,96 @@ void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   EXPECT(given.taken == 1 && given.held == 0 && given.lost == 0);
 }
 
+void descriptors_are_taken_or_refused_counted_and_logged_once() {
+  auto node = rgaps_ros::Process::instance().node(0, {}).value();
+  auto publisher = node->publisher<rgaps::Image>("payloads/counted").value();
+  const auto subscriber = node->subscriber<rgaps::Image>("payloads/counted").value();
+  std::vector<std::string> lines;
+  const rgaps_ros::Payloads payloads(subscriber, time_max, [&](bool is_warning, const char *text) {
+    EXPECT(is_warning);
+    lines.emplace_back(text);
+  });
+  const auto first = publish(publisher, 1);
+  EXPECT(payloads.take(first, std::nullopt).value().as<std::uint8_t>().value()[31] == 1);
+  for (int round = 0; round < 3; ++round) EXPECT(payloads.take(first, std::nullopt).error().status == RGAPS_STALE);
+  auto wrong = publish(publisher, 2);
+  wrong.handle.layout_version = 7;
+  EXPECT(payloads.take(wrong, std::nullopt).error().status == RGAPS_WRONG_VERSION);
+  wrong = first;
+  wrong.handle.kind = RGAPS_KIND_TENSOR;
+  EXPECT(payloads.take(wrong, std::nullopt).error().status == RGAPS_WRONG_KIND);
+  const auto counts = payloads.counts();
+  EXPECT(counts.refused == 5 && counts.early == 0 && lines.size() == 3);
+  for (const auto &line : lines) EXPECT(line.find("/payloads/counted: ") == 0);
+
+  rgaps_ros_status_t status{};
+  for (const bool is_warning : {true, false}) {
+    EXPECT(rgaps_ros_payloads_status(payloads.c(), "/robot", &status) == RGAPS_OK);
+    EXPECT(std::string(status.name) == "/robot: subscription to /payloads/counted");
+    EXPECT((status.is_warning != 0) == is_warning && (std::string(status.message) == "ok") != is_warning);
+    EXPECT(std::string(status.counters[6].name) == "refused" && status.counters[6].value == 5 && status.count == 8);
+  }
+  rgaps_ros_status_t of_publisher{};
+  EXPECT(rgaps_ros_publisher_status(publisher.c(), "/robot", &of_publisher) == RGAPS_OK);
+  EXPECT(std::string(of_publisher.counters[0].name) == "published" && of_publisher.counters[0].value == 2);
+
+  // An interrupted take is no refusal.
+  const Described<rgaps::Image> missing{handle_of(RGAPS_KIND_IMAGE, 32), first.meta};
+  subscriber.interrupt().value();
+  EXPECT(payloads.take(missing, std::nullopt).error().status == RGAPS_NO_MESSAGE);
+  EXPECT(payloads.counts().refused == 5);
+
+  // Without a subscriber there are refusals alone.
+  const rgaps_ros::Payloads refusals([&](bool, const char *text) { lines.emplace_back(text); });
+  for (const auto reason : {RGAPS_STALE, RGAPS_STALE, RGAPS_REFUSED}) refusals.refuse(1, {reason, "forged"});
+  EXPECT(refusals.counts().refused == 3 && lines.size() == 5 && lines.back() == "forged");
+  EXPECT(refusals.take(first, std::nullopt).error().status == RGAPS_INVALID_HANDLE);
+  EXPECT(rgaps_ros_payloads_status(refusals.c(), "/robot", &status) == RGAPS_INVALID_HANDLE);
+}
+
+void parameters_are_listed_and_their_values_become_the_qos() {
+  // Numbers of rmw/types.h: system default, then keep-last 3.
+  rgaps_ros_endpoint_t endpoint{};
+  endpoint.topic = "/eye";
+  endpoint.id = "left";
+  endpoint.depth = 3;
+  endpoint.history = 1;
+  rgaps_ros_parameter_t table[RGAPS_ROS_PARAMETERS_MAX];
+  std::uint64_t count = 0;
+  EXPECT(rgaps_ros_parameters(&endpoint, table, &count) == RGAPS_OK);
+  EXPECT(std::string(table[0].name) == "rgaps./eye.publisher_left.history_depth" && table[0].integer == 3 && table[0].most == INT32_MAX);
+  EXPECT(std::string(table[count - 1].name) == "rgaps.device" && table[2].description[0] != 0);
+  rgaps_publisher_qos_t offered{};
+  EXPECT(rgaps_ros_publisher_qos(&endpoint, table, count, &offered) == RGAPS_OK);
+  EXPECT(offered.reliability == RGAPS_RELIABLE && offered.durability == RGAPS_TRANSIENT_LOCAL && offered.history_depth == 3);
+  EXPECT(offered.exhaustion == RGAPS_WAIT && offered.exhaustion_timeout_ms == 1000 && offered.flow_control == 1);
+  std::strcpy(table[2].text, "sometimes");
+  EXPECT(rgaps_ros_publisher_qos(&endpoint, table, count, &offered) == RGAPS_INVALID_ARGUMENT);
+  EXPECT(std::string(rgaps_error_text()) ==
+         "parameter rgaps./eye.publisher_left.exhaustion is 'sometimes'; it must be wait, drop_oldest or refuse");
+
+  endpoint.role = RGAPS_ROS_SUBSCRIPTION;
+  EXPECT(rgaps_ros_parameters(&endpoint, table, &count) == RGAPS_OK);
+  rgaps_subscriber_qos_t requested{};
+  std::uint64_t timeout_ns = 0;
+  EXPECT(rgaps_ros_subscriber_qos(&endpoint, table, count, &requested, &timeout_ns) == RGAPS_OK);
+  EXPECT(requested.reliability == RGAPS_BEST_EFFORT && requested.durability == RGAPS_VOLATILE && requested.depth == 11);
+  EXPECT(timeout_ns == 1'000'000'000);
+  table[1].integer = -5;
+  EXPECT(rgaps_ros_subscriber_qos(&endpoint, table, count, &requested, &timeout_ns) == RGAPS_INVALID_ARGUMENT);
+}
+
 }  // namespace
 
 int main() {
+  parameters_are_listed_and_their_values_become_the_qos();
   an_image_is_its_descriptor_byte_for_byte();
   a_cloud_is_its_descriptor_byte_for_byte();
   a_tensor_is_its_descriptor_byte_for_byte();
   a_descriptor_that_contradicts_itself_is_refused_with_the_numbers();
   what_is_default_constructed_is_invalid_and_says_so();
   a_payload_subscription_takes_what_descriptors_name_and_shares_it();
+  descriptors_are_taken_or_refused_counted_and_logged_once();
   any_bytes_at_all_are_refused_with_a_reason();
   std::printf("rgaps_ros: descriptors, leases and payload subscriptions agree (%zu)\n", looked_at);
   return 0;

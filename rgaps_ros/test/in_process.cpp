@@ -353,8 +353,8 @@ TEST(InProcess, counters_are_on_diagnostics) {
   publish(publisher, 1);
   const auto has = [&](const std::string &text) { return std::find(counters.begin(), counters.end(), text) != counters.end(); };
   EXPECT_TRUE(world.until([&] {
-    return has("/world: publisher of /counted published 1") && has("/world: subscription of /counted taken 1") &&
-           has("/world: subscription of /counted handles_refused 0");
+    return has("/world: publisher of /counted published 1") && has("/world: subscription to /counted taken 1") &&
+           has("/world: subscription to /counted refused 0");
   }));
   EXPECT_EQ(nameless, 0);
 }

@@ -4,7 +4,7 @@
  *
  *     GpuImage  = handle (88 B) | metadata as the core encodes it | zero padding to a multiple of 8
  *
- * A descriptor may come from a bag, another version, or a faulty program. read() refuses one that contradicts itself; only a take tells whether
+ * A descriptor may come from a bag, another version, or a faulty program. check() refuses one that contradicts itself; only a take tells whether
  * its message still exists.
  */
 
@@ -118,26 +118,7 @@ Described<Meta> copy(const DescriptorOf<Meta> &descriptor) {
 /// Refuses a descriptor that contradicts itself.
 template <class Meta>
 rgaps::Result<void> check(const Described<Meta> &described) {
-  const auto &handle = described.handle;
-  const auto version = static_cast<std::uint32_t>(rgaps_msgs::msg::GpuHandle::LAYOUT_VERSION);
-  if (handle.layout_version != version) {
-    return rgaps::Failure{RGAPS_WRONG_VERSION, "a descriptor has layout version " + std::to_string(handle.layout_version) +
-                                                   ", this program speaks " + std::to_string(version) +
-                                                   "; was it filled by RGAPS?"};
-  }
-  if (handle.kind != Meta::kind) {
-    return rgaps::Failure{RGAPS_WRONG_KIND, std::string("a descriptor of ") + Kind<Meta>::type_name + " has a handle of kind " +
-                                                std::to_string(handle.kind)};
-  }
-  // A descriptor's metadata is only a copy; the core's metadata beside the payload is what counts. Their lengths must agree.
-  const std::uint64_t bytes = described.meta.payload_bytes();
-  if (bytes != handle.payload_bytes) {
-    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, std::string("a descriptor of ") + Kind<Meta>::type_name + " describes " +
-                                                      (bytes == 0 ? "nothing, or contradicts itself" : std::to_string(bytes) + " B") +
-                                                      ", but its handle names a payload of " +
-                                                      std::to_string(handle.payload_bytes) + " B"};
-  }
-  return {};
+  return rgaps::detail::done(rgaps_ros_descriptor_check(&described.handle, &described.meta.c()));
 }
 
 }  // namespace rgaps_ros

@@ -23,7 +23,23 @@
 
 namespace rgaps_ros {
 
-/// The counters of one endpoint.
+/// The status of a publisher or subscription, made of rgaps.h's; nameless if that cannot be made.
+inline diagnostic_msgs::msg::DiagnosticStatus message_of(const rgaps::Result<void> &made, const rgaps_ros_status_t &status) {
+  diagnostic_msgs::msg::DiagnosticStatus message;
+  if (!made) return message;
+  message.name = status.name;
+  message.hardware_id = "rgaps";
+  message.level = status.is_warning ? message.WARN : message.OK;
+  message.message = status.message;
+  for (std::uint32_t place = 0; place < status.count; ++place) {
+    auto &value = message.values.emplace_back();
+    value.key = status.counters[place].name;
+    value.value = std::to_string(status.counters[place].value);
+  }
+  return message;
+}
+
+/// A status of another endpoint, such as a converter.
 class Status {
  public:
   Status(const std::string &node, const std::string &endpoint, const std::string &topic) {

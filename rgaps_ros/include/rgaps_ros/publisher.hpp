@@ -175,44 +175,28 @@ class Publisher {
     NodeInterfaces node;
     std::shared_ptr<rclcpp::Publisher<DeviceT>> ros;
     std::function<bool()> is_activated;
-    detail::EndpointParameters parameters;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
-    std::uint64_t refused_before = 0;
+    rgaps_ros_status_t status{};
     /// Held from publishing a message until its descriptor is published: if another descriptor overtook it, a subscriber that takes by handle in
     /// order would already have released the message. Recursive, because the middleware may call back from within.
     std::recursive_mutex turn;
 
-    Content(NodeInterfaces node_, detail::RosPublisher<DeviceT> made, const std::string &id)
-        : node(std::move(node_)),
-          ros(std::move(made.publisher)),
-          is_activated(std::move(made.is_activated)),
-          parameters(node, ros->get_topic_name(), "publisher", id),
-          core_node(detail::core_node(node, parameters)),
-          core(core_node->template publisher<Meta>(ros->get_topic_name(), detail::publisher_qos(ros->get_actual_qos(), parameters)).value()),
+    Content(const NodeInterfaces &node_, const detail::RosPublisher<DeviceT> &made, const std::string &id)
+        : Content(node_, made, detail::Offer(node_, made.publisher->get_topic_name(), id, made.publisher->get_actual_qos())) {}
+
+    Content(const NodeInterfaces &node_, const detail::RosPublisher<DeviceT> &made, const detail::Offer &offer)
+        : node(node_),
+          ros(made.publisher),
+          is_activated(made.is_activated),
+          core_node(offer.core_node),
+          core(core_node->template publisher<Meta>(ros->get_topic_name(), offer.qos).value()),
           diagnostics(Diagnostics::of(node)) {}
 
     diagnostic_msgs::msg::DiagnosticStatus report() {
-      Status status(node.base->get_fully_qualified_name(), "publisher", ros->get_topic_name());
-      const auto counters = core.statistics();
-      if (!counters) {
-        status.warn(counters.error().text);
-        return status.take();
-      }
-      const auto &now = counters.value();
-      status.value("published", now.published);
-      status.value("published_bytes", now.published_bytes);
-      status.value("refused", now.refused);
-      status.value("pool_bytes", now.pool_bytes);
-      status.value("used_bytes", now.used_bytes);
-      status.value("outstanding", now.outstanding);
-      status.value("subscribers", core.subscriber_count());
-      if (now.refused > refused_before) {
-        status.warn("the pool was full: release messages earlier, or raise " + parameters.name("pool_bytes"));
-      }
-      refused_before = now.refused;
-      return status.take();
+      const auto made = rgaps::detail::done(rgaps_ros_publisher_status(core.c(), node.base->get_fully_qualified_name(), &status));
+      return message_of(made, status);
     }
   };
 

@@ -10,7 +10,7 @@
  * const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and optionally an rclcpp::MessageInfo.
  *
  * A message that cannot be taken (its descriptor is replayed or stale, or its payload does not arrive within payload_timeout_ms from another host) is
- * logged once for each publisher, counted, and passed to `options.refused` if set; the callback is not called. A shutdown of ROS ends the wait. A
+ * logged once for each publisher and reason, counted, and passed to `options.refused` if set; the callback is not called. A shutdown of ROS ends the wait. A
  * message that was published before the subscription existed, but whose descriptor still arrived, is early: it is only counted.
  *
  * In a callback group that is not Reentrant, messages are taken by handle in each publisher's order: messages that the executor skips are released,
@@ -20,8 +20,6 @@
 #ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
 #define RGAPS_ROS__SUBSCRIPTION_HPP_
 
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +30,7 @@
 #include "rclcpp/detail/qos_parameters.hpp"
 #include "rgaps_ros/diagnostics.hpp"
 #include "rgaps_ros/node.hpp"
+#include "rgaps_ros/payloads.hpp"
 #include "rgaps_ros/shutdown.hpp"
 #include "rgaps_ros/type_adapter.hpp"
 
@@ -62,18 +61,6 @@ inline rclcpp::QoS overridden(const NodeInterfaces &node, const std::string &top
   auto parameters = node.parameters;
   return rclcpp::detail::declare_qos_parameters(options, parameters, topic, qos, rclcpp::detail::SubscriptionQosParametersTraits{});
 }
-
-/// The parameters of a subscription.
-struct SubscriptionParameters {
-  std::chrono::nanoseconds timeout;
-  std::int64_t slack;
-
-  explicit SubscriptionParameters(const EndpointParameters &parameters)
-      : timeout(std::chrono::milliseconds(parameters.integer(
-            "payload_timeout_ms", 1000, 0, milliseconds_max,
-            "How many milliseconds to wait for a descriptor's payload that is in transit from another host. The executor's thread waits."))),
-        slack(parameters.integer("slack", 8, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that arrive late.")) {}
-};
 
 /// Calls a callback of any supported signature.
 template <class DeviceT, class Callback>
@@ -108,7 +95,7 @@ class Subscription {
 
   template <class Callback>
   Subscription(const NodeInterfaces &node, const std::string &topic, const rclcpp::QoS &qos, Callback callback, const Options &options)
-      : content_(std::make_shared<Content>(node, topic, qos, options)) {
+      : content_(std::make_shared<Content>(node, Content::request_of(node, topic, qos, options), options)) {
     // The callback holds the content, so a message that is being handled outlives this object.
     std::function<void(const Descriptor &, const rclcpp::MessageInfo &)> on_descriptor =
         [content = content_, callback = std::move(callback)](const Descriptor &descriptor, const rclcpp::MessageInfo &info) mutable {
@@ -130,38 +117,39 @@ class Subscription {
   /// The device of the payloads, in DLPack's terms; options.stream must be a stream of this device.
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// Descriptors whose message could not be taken.
-  std::uint64_t refused_count() const { return content_->refused; }
+  std::uint64_t refused_count() const { return content_->payloads.counts().refused; }
   /// Descriptors of messages that were published before this subscription existed.
-  std::uint64_t early_count() const { return content_->early; }
+  std::uint64_t early_count() const { return content_->payloads.counts().early; }
   /// The subscription to the descriptors.
   const std::shared_ptr<rclcpp::Subscription<Descriptor>> &ros() const { return ros_; }
 
  private:
   struct Content {
     NodeInterfaces node;
-    std::string topic;
-    detail::EndpointParameters parameters;
-    detail::SubscriptionParameters own;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Subscriber<Meta> core;
+    Payloads payloads;
     std::optional<rgaps::Stream> stream;
     std::function<void(const DeviceT &)> on_refused;
     std::shared_ptr<Diagnostics> diagnostics;
-    Refusals refusals;
-    std::atomic<std::uint64_t> refused{0};
-    std::atomic<std::uint64_t> early{0};
-    std::uint64_t lost_before = 0;
-    std::uint64_t refused_before = 0;
+    rgaps_ros_status_t status{};
     // Last member, so that it is destroyed before the members that it interrupts.
     OnShutdown shutdown;
 
-    Content(const NodeInterfaces &node_, const std::string &name, const rclcpp::QoS &qos, const Options &options)
+    static detail::Request request_of(const NodeInterfaces &node, const std::string &name, const rclcpp::QoS &qos, const Options &options) {
+      const auto topic = node.topics->resolve_topic_name(name);
+      return {node, topic, options.id, detail::overridden(node, topic, qos, options.ros.qos_overriding_options)};
+    }
+
+    Content(const NodeInterfaces &node_, const detail::Request &request, const Options &options)
         : node(node_),
-          topic(node.topics->resolve_topic_name(name)),
-          parameters(node, topic, "subscription", options.id),
-          own(parameters),
-          core_node(detail::core_node(node, parameters)),
-          core(core_node->template subscriber<Meta>(topic, core_qos(qos, options)).value()),
+          core_node(request.core_node),
+          core(core_node->template subscriber<Meta>(request.topic, request.qos).value()),
+          payloads(core, request.payload_timeout,
+                   [logger = node.logger()](bool is_warning, const char *text) {
+                     if (is_warning) RCLCPP_WARN(logger, "%s", text);
+                     else RCLCPP_DEBUG(logger, "%s", text);
+                   }),
           stream(options.stream),
           on_refused(options.refused),
           diagnostics(Diagnostics::of(node)),
@@ -171,57 +159,20 @@ class Subscription {
       if (in_order) core.expect_handles_in_order().value();
     }
 
-    rgaps_subscriber_qos_t core_qos(const rclcpp::QoS &qos, const Options &options) const {
-      return detail::subscriber_qos(detail::overridden(node, topic, qos, options.ros.qos_overriding_options), own.slack);
-    }
-
     /// The message that a descriptor names, if it can be taken.
     std::optional<DeviceT> take_by_handle(const Descriptor &descriptor) {
       const auto described = copy<Meta>(descriptor);
-      auto lease = std::make_shared<Lease<Meta>>(described, taken(described));
+      auto lease = std::make_shared<Lease<Meta>>(described, payloads.take(described, stream));
       const auto why = lease->failure();
       DeviceT device(std::move(lease));
       if (!why) return device;
-      // The shutdown interrupted the wait: that is not a refusal.
-      if (why->status == RGAPS_TIMED_OUT && shutdown.is_over()) return std::nullopt;
-      if (why->status == RGAPS_EARLY) {
-        ++early;
-        RCLCPP_DEBUG(node.logger(), "%s", why->text.c_str());
-        return std::nullopt;
-      }
-      ++refused;
-      if (refusals.is_news(described.handle.publisher, why->status)) RCLCPP_ERROR(node.logger(), "%s", why->text.c_str());
-      if (on_refused) on_refused(device);
+      if (why->status != RGAPS_NO_MESSAGE && on_refused) on_refused(device);
       return std::nullopt;
     }
 
-    rgaps::Result<rgaps::Sample<Meta>> taken(const Described<Meta> &described) {
-      if (auto right = check(described); !right) return right.error();
-      return stream ? core.take_by_handle_on(described.handle, own.timeout, *stream) : core.take_by_handle(described.handle, own.timeout);
-    }
-
     diagnostic_msgs::msg::DiagnosticStatus report() {
-      Status status(node.base->get_fully_qualified_name(), "subscription", topic);
-      const auto counters = core.statistics();
-      if (!counters) {
-        status.warn(counters.error().text);
-        return status.take();
-      }
-      const auto &now = counters.value();
-      const std::uint64_t refused_now = refused;
-      status.value("taken", now.taken);
-      status.value("lost", now.lost);
-      status.value("poisoned", now.poisoned);
-      status.value("malformed", now.malformed);
-      status.value("held", now.held);
-      status.value("copied_bytes", now.copied_bytes);
-      status.value("handles_refused", refused_now);
-      status.value("handles_early", early);
-      if (now.lost > lost_before) status.warn("messages were lost: the callback is too slow for the depth of the subscription");
-      if (refused_now > refused_before) status.warn("handles were refused: see the log");
-      lost_before = now.lost;
-      refused_before = refused_now;
-      return status.take();
+      const auto made = rgaps::detail::done(rgaps_ros_payloads_status(payloads.c(), node.base->get_fully_qualified_name(), &status));
+      return message_of(made, status);
     }
   };
 
@@ -248,12 +199,8 @@ class PayloadSubscription {
   template <class NodeT>
   PayloadSubscription(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos) {
     const auto interfaces = NodeInterfaces::of(node);
-    const auto name = interfaces.topics->resolve_topic_name(topic);
-    const detail::EndpointParameters parameters(interfaces, name, "subscription", {});
-    const detail::SubscriptionParameters own(parameters);
-    content_ = PayloadSubscriptions<Meta>::instance()
-                   .add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, own.slack), own.timeout)
-                   .value();
+    const detail::Request request(interfaces, interfaces.topics->resolve_topic_name(topic), {}, qos);
+    content_ = PayloadSubscriptions<Meta>::instance().add(request.core_node, request.topic, request.qos, request.payload_timeout).value();
     shutdown_.emplace(interfaces.base->get_context(), [content = content_.get()] { (void)content->subscriber.interrupt(); });
   }
 

@@ -15,8 +15,8 @@
 
 #include "rclcpp/logging.hpp"
 #include "rclcpp/type_adapter.hpp"
-#include "rgaps_ros/refusals.hpp"
 #include "rgaps_ros/payload_subscriptions.hpp"
+#include "rgaps_ros/payloads.hpp"
 
 namespace rgaps_ros {
 
@@ -34,20 +34,18 @@ struct Adapter {
     destination = custom_type(take_by_handle(copy<Meta>(source)));
   }
 
-  /// Takes a message through a payload subscription of the process. Logs a refusal once for each publisher.
+  /// Takes a message through a payload subscription of the process. Logs a refusal once for each publisher and reason.
   static std::shared_ptr<Lease<Meta>> take_by_handle(const Described<Meta> &described) {
     auto lease = PayloadSubscriptions<Meta>::instance().lease(described);
     const auto why = lease->failure();
-    if (why && refusals().is_news(described.handle.publisher, why->status)) {
-      RCLCPP_ERROR(rclcpp::get_logger("rgaps"), "%s", why->text.c_str());
-    }
+    if (why && why->status != RGAPS_EARLY) refusals().refuse(described.handle.publisher, *why);
     return lease;
   }
 
  private:
-  static Refusals &refusals() {
-    static Refusals refusals;
-    return refusals;
+  static const Payloads &refusals() {
+    static const Payloads *const refusals = new Payloads([](bool, const char *text) { RCLCPP_WARN(rclcpp::get_logger("rgaps"), "%s", text); });
+    return *refusals;
   }
 };
 
