@@ -40,7 +40,6 @@ const WITHOUT_DESCRIPTORS: &[&str] = &["crates/", "fuzz/", "tests/"];
 /// The parts of these folders that are about ROS.
 const WITH_DESCRIPTORS: &[&str] = &[
     "crates/rgaps-ros/",
-    "crates/rgaps-py/python/rgaps/_descriptor.py",
     "crates/rgaps-ros-policy/",
     "crates/rgaps-c/include/rgaps.h",
     "crates/rgaps-c/src/ros.rs",

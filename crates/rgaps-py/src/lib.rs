@@ -6,7 +6,8 @@
 //!                      ◀──view.rs──── Loan, Sample, field() of a cloud       (none)
 //! ```
 //!
-//! `meta/` has the metadata classes. `errors` turns errors into exceptions that carry their numbers. `stream` reads stream arguments. `raw/` has
+//! `meta/` has the metadata classes. `errors` turns errors into exceptions that carry their numbers. `stream` reads stream arguments. `ros` has what
+//! `rgaps.ros` shares with other ROS clients. `raw/` has
 //! the only unsafe code: capsules, buffers, streams of other libraries, copies. asyncio, exceptions and QoS are Python code (python/rgaps).
 //!
 //! Invariants  P1 a payload stays mapped while an array of it lives: each array holds the message, or the loan's pool. P2 no wait or copy
@@ -24,6 +25,7 @@ mod node;
 mod node_cell;
 mod publisher;
 mod raw;
+mod ros;
 mod sample;
 mod source;
 mod stream;
@@ -53,6 +55,8 @@ mod _rgaps {
     use crate::node::Node;
     #[pymodule_export]
     use crate::publisher::Publisher;
+    #[pymodule_export]
+    use crate::ros::ros;
     #[pymodule_export]
     use crate::sample::Sample;
     #[pymodule_export]

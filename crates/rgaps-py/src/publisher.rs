@@ -111,6 +111,11 @@ impl Publisher {
     pub(crate) fn new(cell: Arc<PublisherCell>) -> Self {
         Self { cell }
     }
+
+    /// The core's publisher.
+    pub(crate) fn core(&self) -> PyResult<DynamicPublisher> {
+        self.cell.get()
+    }
 }
 
 impl Drop for Publisher {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use rgaps::dynamic::DynamicSubscriber;
+use rgaps::device::Stream;
+use rgaps::dynamic::{DynamicSample, DynamicSubscriber};
+use rgaps::{Handle, TakeByHandleError};
 
 use crate::annotations::generic;
 use crate::info::SubscriberStatistics;
@@ -42,7 +44,7 @@ impl SubscriberCell {
         subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
 
-    fn sample(self: &Arc<Self>, message: rgaps::dynamic::DynamicSample, taken_on: Option<u64>) -> Sample {
+    fn sample(self: &Arc<Self>, message: DynamicSample, taken_on: Option<u64>) -> Sample {
         Sample::new(message, self.node.clone(), self.topic.clone(), taken_on)
     }
 }
@@ -79,6 +81,46 @@ impl Subscriber {
         Self { cell }
     }
 
+    /// The core's subscriber.
+    pub(crate) fn core(&self) -> PyResult<DynamicSubscriber> {
+        self.cell.get()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.cell.lock().is_none()
+    }
+
+    pub(crate) fn sample(&self, message: DynamicSample, taken_on: Option<u64>) -> Sample {
+        self.cell.sample(message, taken_on)
+    }
+
+    /// Takes by handle. The outer error is a signal's exception, or says that the subscriber is closed.
+    pub(crate) fn take_named(
+        &self,
+        py: Python<'_>,
+        named: &Handle,
+        timeout: Duration,
+        on: Option<&Stream>,
+    ) -> PyResult<Result<DynamicSample, TakeByHandleError>> {
+        let subscriber = self.cell.get()?;
+        let interrupted = Mutex::new(None);
+        let taken = py.detach(|| {
+            let taken = subscriber.take_by_handle_unless(named, timeout, on, || {
+                let signals = Python::attach(|py| py.check_signals()).err();
+                let is_interrupted = signals.is_some();
+                *interrupted.lock().unwrap_or_else(PoisonError::into_inner) = signals;
+                is_interrupted || self.is_closed()
+            });
+            // This may be the last reference, if another thread closes the subscriber meanwhile.
+            drop(subscriber);
+            taken
+        });
+        if let Some(signal) = interrupted.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(signal);
+        }
+        if taken.is_err() && self.is_closed() { Err(errors::closed("subscriber")) } else { Ok(taken) }
+    }
+
     fn wait_for(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Sample>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -109,7 +151,7 @@ impl Drop for Subscriber {
 }
 
 /// A time-out in seconds.
-fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         None => Ok(None),
         Some(seconds) if seconds.is_nan() => {
@@ -169,30 +211,14 @@ impl Subscriber {
         timeout: Option<f64>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Sample> {
-        let (subscriber, named) = (self.cell.get()?, handle::of_python(handle)?);
+        self.cell.get()?;
+        let named = handle::of_python(handle)?;
         let timeout = seconds(timeout)?.unwrap_or(Duration::MAX);
         let taken_on = stream::handle(stream)?;
         let on = taken_on.map(|handle| self.cell.node.borrow_stream(handle, stream)).transpose()?;
-        let interrupted = Mutex::new(None);
-        let taken = py.detach(|| {
-            let taken = subscriber.take_by_handle_unless(&named, timeout, on.as_ref(), || {
-                let signals = Python::attach(|py| py.check_signals()).err();
-                let is_interrupted = signals.is_some();
-                *interrupted.lock().unwrap_or_else(PoisonError::into_inner) = signals;
-                is_interrupted || self.closed()
-            });
-            // This may be the last reference, if another thread closes the subscriber meanwhile.
-            drop(subscriber);
-            taken
-        });
-        if let Some(signal) = interrupted.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(signal);
-        }
-        match taken {
-            Ok(message) => Ok(self.cell.sample(message, taken_on)),
-            Err(_) if self.closed() => Err(errors::closed("subscriber")),
-            Err(error) => Err(errors::of_take_by_handle(&error)),
-        }
+        let taken = self.take_named(py, &named, timeout, on.as_ref())?;
+        let message = taken.map_err(|error| errors::of_take_by_handle(&error))?;
+        Ok(self.cell.sample(message, taken_on))
     }
 
     /// Declares that takes by handle follow each publisher's order from now on. Taking a message then releases that publisher's earlier untaken
@@ -259,7 +285,7 @@ impl Subscriber {
     /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.cell.lock().is_none()
+        self.is_closed()
     }
 
     /// Closes the subscriber. Samples that were taken stay valid; waiting calls raise ClosedError, and loops end.

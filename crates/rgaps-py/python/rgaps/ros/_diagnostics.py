@@ -27,7 +27,7 @@ def add(node, endpoint):
     with _lock:
         if not hasattr(node, _ATTRIBUTE):
             setattr(node, _ATTRIBUTE, _Diagnostics(node))
-        getattr(node, _ATTRIBUTE).endpoints[endpoint] = {}
+        getattr(node, _ATTRIBUTE).endpoints[endpoint] = []
 
 
 def remove(node, endpoint):
@@ -42,6 +42,7 @@ class _Diagnostics:
     """The diagnostics of one node. Holds its endpoints weakly."""
 
     def __init__(self, node):
+        # Each with the counters of its last status.
         self.endpoints = weakref.WeakKeyDictionary()
         self._name = node.get_fully_qualified_name()
         self._clock = node.get_clock()
@@ -61,15 +62,14 @@ class _Diagnostics:
         array.header.stamp = self._clock.now().to_msg()
         for endpoint, before in endpoints:
             try:
-                name, counters, wrong = endpoint._status()
+                name, counters, message, is_warning = endpoint._status(self._name, before)
             except ClosedError:
                 continue
-            status = DiagnosticStatus(name=f"{self._name}: {name}", hardware_id="rgaps", message="ok")
-            grown = [f"{counters[key] - before.get(key, 0)} {text}" for key, text in wrong.items() if counters[key] > before.get(key, 0)]
-            if grown:
-                status.level, status.message = DiagnosticStatus.WARN, "; ".join(grown)
-            status.values = [KeyValue(key=key, value=str(value)) for key, value in counters.items()]
-            before.update(counters)
+            before[:] = [value for _, value in counters]
+            status = DiagnosticStatus(name=name, hardware_id="rgaps", message=message)
+            if is_warning:
+                status.level = DiagnosticStatus.WARN
+            status.values = [KeyValue(key=key, value=str(value)) for key, value in counters]
             array.status.append(status)
         if array.status:
             # rclpy raises this if the node or context was destroyed meanwhile; that is harmless.

@@ -5,8 +5,8 @@ import contextlib
 from rclpy.serialization import deserialize_message, serialize_message
 from rgaps_msgs.msg import GpuImage, GpuPointCloud, GpuTensor
 
-from .. import _descriptor
 from .._rgaps import Image, PointCloud, Tensor
+from .._rgaps import ros as policy
 
 MESSAGES = {Image: GpuImage, PointCloud: GpuPointCloud, Tensor: GpuTensor}
 _KINDS = {message: kind for kind, message in MESSAGES.items()}
@@ -28,29 +28,28 @@ def message_class(kind):
         raise TypeError(f"the type of a GPU topic must be rgaps.Image, PointCloud or Tensor, not {kind!r}") from None
 
 
-def body_of(serialized, kind):
-    """The descriptor's bytes in a serialized message of any byte order."""
-    body = _descriptor.body(serialized, kind)
-    if body is None:
-        # The middleware can read other byte orders and writes this machine's. Invalid input may raise anything there, which is not the node's error.
-        with contextlib.suppress(Exception):
-            body = _descriptor.body(serialize_message(deserialize_message(serialized, MESSAGES[kind])), kind)
-    if body is None:
-        raise ValueError(f"{len(serialized)} B that begin with {bytes(serialized[:4]).hex()} are not a {MESSAGES[kind].__name__}")
-    return body
+def readable(serialized, kind):
+    """A serialized message in the byte order that the core reads."""
+    if policy.is_little_endian(serialized):
+        return serialized
+    # The middleware can read other byte orders and writes this machine's. Invalid input may raise anything there, which is not the node's error.
+    with contextlib.suppress(Exception):
+        return serialize_message(deserialize_message(serialized, MESSAGES[kind]))
+    return serialized
 
 
 def message_of(handle, meta):
     """The rgaps_msgs message for a handle and metadata. To forward a sample: `message_of(sample.handle, sample.meta)`."""
-    return deserialize_message(_descriptor.pack(handle, meta), message_class(type(meta)))
+    return deserialize_message(policy.pack(handle, meta), message_class(type(meta)))
 
 
 def handle_of(message):
     """The handle in an rgaps_msgs message, for `rgaps.Subscriber.take_by_handle`."""
-    return _descriptor.handle_of(body_of(serialize_message(message), kind_of_message(message)))
+    kind = kind_of_message(message)
+    return policy.handle_of(readable(serialize_message(message), kind), kind)
 
 
 def meta_of(message):
     """The metadata in an rgaps_msgs message."""
     kind = kind_of_message(message)
-    return _descriptor.meta_of(body_of(serialize_message(message), kind), kind)
+    return policy.meta_of(readable(serialize_message(message), kind), kind)

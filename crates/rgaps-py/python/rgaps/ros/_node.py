@@ -1,4 +1,4 @@
-"""What publishers and subscriptions get from a ROS node: its core node, its parameters, and its QoS translated for the core."""
+"""What publishers and subscriptions get from a ROS node: its core node, and what the core offers or requests by its parameters and QoS."""
 
 import copy
 import os
@@ -8,34 +8,21 @@ import weakref
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterValueException
 from rclpy.expand_topic_name import expand_topic_name
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from rclpy.qos_overriding_options import _declare_qos_parameters
 from rclpy.subscription import Subscription
 from rclpy.validate_full_topic_name import validate_full_topic_name
 from rclpy.validate_topic_name import validate_topic_name
 
-from .._qos import PublisherQos, SubscriberQos
 from .._rgaps import Node
-
-COUNT_MAX = 2**31 - 1
-BYTES_MAX = 2**63 - 1
-MILLISECONDS_MAX = 3_600_000
-
-# Messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late.
-SLACK = 8
+from .._rgaps import ros as policy
 
 _nodes: "weakref.WeakValueDictionary[tuple, Node]" = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def core_node(node):
+def _core_node(node, device):
     """The core node for a ROS node. A process has one for each domain and device, shared by all endpoints that hold it."""
-    device = Parameters.declare(
-        node,
-        "rgaps.device",
-        "",
-        "GPU that this node works on, such as cuda:0; empty uses the GPU of the host's pools, if any.",
-    )
     # A forked child needs nodes of its own.
     key = (os.getpid(), node.context.get_domain_id(), device or "auto")
     with _lock:
@@ -45,32 +32,37 @@ def core_node(node):
         return found
 
 
-class Parameters:
-    """The read-only parameters of one endpoint. Endpoints with the same name share them, as they share qos_overrides."""
+def _declared(node, name, value, limits, description):
+    """The value of a parameter, which is declared read-only if the node has not declared it. Endpoints with the same name share them, as they share
+    qos_overrides."""
+    if node.has_parameter(name):
+        return node.get_parameter(name).value
+    ranges = [] if limits is None else [IntegerRange(from_value=limits[0], to_value=limits[1], step=0)]
+    descriptor = ParameterDescriptor(description=description, read_only=True, integer_range=ranges)
+    return node.declare_parameter(name, value, descriptor).value
 
-    def __init__(self, node, topic, endpoint, entity_id=None):
-        suffix = "" if entity_id is None else f"_{entity_id}"
-        self._node, self._prefix = node, f"rgaps.{topic}.{endpoint}{suffix}."
 
-    @staticmethod
-    def declare(node, name, value, description, **described):
-        if node.has_parameter(name):
-            return node.get_parameter(name).value
-        descriptor = ParameterDescriptor(description=description, read_only=True, **described)
-        return node.declare_parameter(name, value, descriptor).value
+def _applied(apply, role, node, topic, entity_id, profile):
+    """What `apply` makes of a profile and of the parameters that are declared on the node, and the core node."""
+    numbers = int(profile.reliability), int(profile.durability), int(profile.history), profile.depth
+    endpoint = topic, entity_id or "", numbers
+    values = [_declared(node, *parameter) for parameter in policy.parameters(role, *endpoint)]
+    try:
+        made = apply(*endpoint, values)
+    except ValueError as error:
+        raise InvalidParameterValueException(*error.args) from None
+    # The last parameter is the node's device.
+    return made, _core_node(node, values[-1])
 
-    def value(self, name, value, description):
-        return self.declare(self._node, self._prefix + name, value, description)
 
-    def integer(self, name, value, least, most, description):
-        limits = [IntegerRange(from_value=least, to_value=most, step=0)]
-        return self.declare(self._node, self._prefix + name, value, description, integer_range=limits)
+def offered(node, topic, entity_id, profile):
+    """What a publisher offers in the core, from its profile (with overrides) and its parameters; and the core node."""
+    return _applied(policy.publisher_qos, "publisher", node, topic, entity_id, profile)
 
-    def one_of(self, name, value, words, description):
-        found = self.value(name, value, description)
-        if found not in words:
-            raise InvalidParameterValueException(self._prefix + name, found, f"it must be one of {', '.join(words)}")
-        return found
+
+def requested(node, topic, entity_id, profile):
+    """What a subscription requests in the core, with the time-out of its takes; and the core node."""
+    return _applied(policy.subscriber_qos, "subscription", node, topic, entity_id, profile)
 
 
 def resolved(node, topic):
@@ -88,67 +80,3 @@ def overridden(node, name, qos, options):
     if options is not None:
         _declare_qos_parameters(Subscription, node, name, profile, options)
     return profile
-
-
-def publisher_qos(profile, parameters):
-    """What a publisher offers in the core, from its profile (with overrides) and its parameters."""
-    # Policies left to the middleware offer the strongest level, which matches every subscription.
-    is_best_effort = profile.reliability == ReliabilityPolicy.BEST_EFFORT
-    is_latched = profile.durability in (DurabilityPolicy.TRANSIENT_LOCAL, _best_available(DurabilityPolicy))
-    default = PublisherQos()
-    depth = profile.depth if profile.history != HistoryPolicy.KEEP_ALL and profile.depth > 0 else default.history_depth
-    return PublisherQos(
-        reliability="best_effort" if is_best_effort else "reliable",
-        durability="transient_local" if is_latched else "volatile",
-        history_depth=parameters.integer(
-            "history_depth",
-            depth,
-            0,
-            COUNT_MAX,
-            "Messages kept for late joiners, and sent again after a link between hosts was interrupted. Each keeps a block of the pool.",
-        ),
-        pool_bytes=parameters.integer(
-            "pool_bytes", 0, 0, BYTES_MAX, "Bytes of the publisher's pool; 0 uses the configured pool_bytes."
-        )
-        or None,
-        exhaustion=parameters.one_of(
-            "exhaustion",
-            default.exhaustion,
-            ("wait", "drop_oldest", "refuse"),
-            "What to do when the pool is full: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
-        ),
-        timeout=parameters.integer(
-            "exhaustion_timeout_ms",
-            int(default.timeout * 1000),
-            0,
-            MILLISECONDS_MAX,
-            "How many milliseconds to wait for space in a full pool.",
-        )
-        / 1000,
-        flow_control=parameters.value(
-            "flow_control",
-            True,
-            "Whether links between hosts wait for a slow receiver; if not, its oldest messages are overwritten and counted.",
-        ),
-    )
-
-
-def subscriber_qos(profile, parameters):
-    """What a subscription requests in the core."""
-    slack = parameters.integer(
-        "slack", SLACK, 0, COUNT_MAX, "Messages that the core keeps beyond the depth of the QoS, for descriptors that arrive late."
-    )
-    # Policies left to the middleware request the weakest level, which matches every publisher.
-    is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
-    is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
-    keeps_all = profile.history == HistoryPolicy.KEEP_ALL
-    return SubscriberQos(
-        reliability="reliable" if is_reliable else "best_effort",
-        durability="transient_local" if is_latched else "volatile",
-        depth=None if keeps_all else min(max(profile.depth, 1) + slack, COUNT_MAX),
-    )
-
-
-def _best_available(policy):
-    """The BEST_AVAILABLE value of a policy; None on Humble, which lacks it."""
-    return getattr(policy, "BEST_AVAILABLE", None)

@@ -2,12 +2,12 @@
 
 import threading
 
-from .. import _descriptor
 from .._errors import MetadataError
 from .._rgaps import Image, Sample
+from .._rgaps import ros as policy
 from . import _diagnostics
 from ._messages import message_class
-from ._node import Parameters, core_node, publisher_qos
+from ._node import offered
 
 
 class Loan:
@@ -89,10 +89,9 @@ class Publisher:
         )
         try:
             name = self._publisher.topic_name
-            parameters = Parameters(node, name, "publisher", getattr(qos_overriding_options, "entity_id", None))
-            offered = publisher_qos(self._publisher.qos_profile, parameters)
-            self._core_node = core_node(node)
-            self._core = self._core_node.publisher(name, kind, offered)
+            entity_id = getattr(qos_overriding_options, "entity_id", None)
+            offer, self._core_node = offered(node, name, entity_id, self._publisher.qos_profile)
+            self._core = self._core_node.publisher(name, kind, offer)
         except BaseException:
             node.destroy_publisher(self._publisher)
             raise
@@ -124,7 +123,7 @@ class Publisher:
         return meta if meta.stamp != 0 else meta.replace(stamp=self._node.get_clock().now().nanoseconds)
 
     def _describe(self, handle, meta):
-        self._publisher.publish(_descriptor.pack(handle, meta))
+        self._publisher.publish(policy.pack(handle, meta))
 
     @property
     def topic_name(self):
@@ -162,10 +161,9 @@ class Publisher:
     def __exit__(self, *exception):
         self.destroy()
 
-    def _status(self):
-        """For /diagnostics: the endpoint's name, its counters, and what is wrong."""
-        counters = dict(self._core.statistics)
-        return f"publisher of {self._topic_name}", counters, {"refused": "loans were refused or timed out"}
+    def _status(self, node, before):
+        """For /diagnostics: name, counters, message, and whether it is a warning."""
+        return policy.publisher_status(self._core, node, before)
 
     def __repr__(self):
         return f"<rgaps.ros.Publisher of {self._topic_name}>"

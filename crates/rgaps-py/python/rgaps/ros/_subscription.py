@@ -1,19 +1,14 @@
 """Subscriptions: descriptors arrive through ROS, and their samples are taken by handle."""
 
-import collections
+import functools
 import inspect
-import threading
 
 from rclpy.callback_groups import ReentrantCallbackGroup
 
-from .. import _descriptor
-from .._errors import ClosedError, Error, StaleError
+from .._rgaps import ros as policy
 from . import _diagnostics
-from ._messages import body_of, message_class
-from ._node import MILLISECONDS_MAX, Parameters, core_node, overridden, resolved, subscriber_qos
-
-# How many refusals are remembered as already logged; beyond that, the oldest may be logged again.
-_TOLD_MAX = 64
+from ._messages import message_class, readable
+from ._node import overridden, requested, resolved
 
 
 class Subscription:
@@ -85,12 +80,12 @@ class Subscription:
     @property
     def refused(self):
         """Descriptors whose sample could not be taken."""
-        return self._core.refused
+        return self._core.payloads.refused
 
     @property
     def early(self):
         """Descriptors of messages published before the subscription was made."""
-        return self._core.early
+        return self._core.payloads.early
 
     def get_publisher_count(self):
         """Number of matched ROS publishers."""
@@ -116,52 +111,27 @@ class _CoreSubscription:
     """The core half, which handles descriptors. The ROS half refers to it; it refers to neither the ROS half nor the node."""
 
     def __init__(self, node, kind, name, profile, entity_id):
-        parameters = Parameters(node, name, "subscription", entity_id)
-        described = "How many milliseconds to wait for the sample that a descriptor names."
-        self._timeout = parameters.integer("payload_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
-        self._kind, self._logger, self.topic_name = kind, node.get_logger(), name
-        self._core_node = core_node(node)
-        self.core = self._core_node.subscriber(name, kind, subscriber_qos(profile, parameters))
-        self.refused, self.early = 0, 0
-        self._told, self._lock = collections.deque(maxlen=_TOLD_MAX), threading.Lock()
+        (request, timeout), self._core_node = requested(node, name, entity_id, profile)
+        self.core = self._core_node.subscriber(name, kind, request)
+        # The log refers to the logger alone, so that nothing refers to itself.
+        self.payloads = policy.Payloads(self.core, timeout, functools.partial(_log, node.get_logger()))
+        self._kind, self.topic_name = kind, name
 
     def take_by_handle(self, serialized):
         """The sample, or None after the refusal was counted and logged."""
-        try:
-            handle = _descriptor.handle_of(body_of(serialized, self._kind))
-        except ValueError as error:
-            self._refuse(None, error)
-            return None
-        try:
-            return self.core.take_by_handle(handle, self._timeout)
-        except ClosedError:
-            return None  # Destroyed meanwhile.
-        except Error as error:
-            self._refuse(handle.publisher, error)
-            return None
+        return self.payloads.take(readable(serialized, self._kind))
 
-    def _refuse(self, publisher, error):
-        reason = getattr(error, "reason", None)
-        if isinstance(error, StaleError) and reason == "early":
-            with self._lock:
-                self.early += 1
-            self._logger.debug(str(error))
-            return
-        refusal = (publisher, type(error), reason)
-        with self._lock:
-            self.refused += 1
-            is_news = refusal not in self._told
-            if is_news:
-                self._told.append(refusal)
-        if is_news:
-            self._logger.warning(str(error))
+    def _status(self, node, before):
+        """For /diagnostics: name, counters, message, and whether it is a warning."""
+        return self.payloads.status(node, before)
 
-    def _status(self):
-        """For /diagnostics: the endpoint's name, its counters, and what is wrong."""
-        counters = dict(self.core.statistics) | {"refused": self.refused, "early": self.early}
-        wrong = {"lost": "messages were lost", "refused": "descriptors were refused", "poisoned": "messages were poisoned"}
-        wrong |= {"malformed": "messages contradicted themselves"}
-        return f"subscription to {self.topic_name}", counters, wrong
+
+def _log(logger, is_warning, text):
+    # rclpy wants each severity on a line of its own.
+    if is_warning:
+        logger.warning(text)
+    else:
+        logger.debug(text)
 
 
 def _on_descriptor(callback, take_by_handle):
