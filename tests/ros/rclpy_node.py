@@ -246,7 +246,7 @@ class Parameters(OnANode):
         self.assertEqual(second.statistics.pool_bytes, 8 << 20)
 
     def test_an_invalid_parameter_is_refused_and_leaves_no_publisher(self):
-        with self.assertRaisesRegex(Exception, "wait, drop_oldest, refuse"):
+        with self.assertRaisesRegex(Exception, "wait, drop_oldest or refuse"):
             rgaps.ros.Publisher(self.node, rgaps.Image, "odd")
         self.assertEqual(self.node.count_publishers("odd"), 0)
 
