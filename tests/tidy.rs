@@ -43,6 +43,7 @@ const WITH_DESCRIPTORS: &[&str] = &[
     "crates/rgaps-ros-policy/",
     "crates/rgaps-c/include/rgaps.h",
     "crates/rgaps-c/src/ros.rs",
+    "crates/rgaps-c/tests/ros.c",
     "crates/rgaps-py/src/ros.rs",
     "crates/rgaps-py/python/rgaps/ros/",
     "crates/rgaps-py/tests/test_ros.py",

@@ -114,7 +114,7 @@ mod with_messages {
     impl Endpoint {
         fn message(&self, node: &str) -> Option<DiagnosticStatus> {
             let mut before = lock(&self.before);
-            let status = (self.status)(node, &before)?;
+            let status = (self.status)(node, before.as_slice())?;
             *before = status.values();
             let value = |(key, value): &(&str, u64)| KeyValue { key: (*key).to_owned(), value: value.to_string() };
             Some(DiagnosticStatus {
