@@ -8,18 +8,18 @@ pub const DEPTH_MAX: u32 = i32::MAX as u32;
 
 /// A policy of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<T> {
+pub enum Policy<T> {
     /// This value.
-    Said(T),
+    Set(T),
     /// Any value that matches: the policy is left to the middleware.
-    Unsaid,
+    Any,
 }
 
-impl<T> Asked<T> {
-    fn or(self, unsaid: T) -> T {
+impl<T> Policy<T> {
+    fn or(self, any: T) -> T {
         match self {
-            Self::Said(value) => value,
-            Self::Unsaid => unsaid,
+            Self::Set(value) => value,
+            Self::Any => any,
         }
     }
 }
@@ -28,9 +28,9 @@ impl<T> Asked<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Whether lost messages are sent again.
-    pub reliability: Asked<Reliability>,
+    pub reliability: Policy<Reliability>,
     /// Whether late joiners receive earlier messages.
-    pub durability: Asked<Durability>,
+    pub durability: Policy<Durability>,
     /// How many messages are kept; keep-last 0 leaves the depth to the middleware.
     pub history: History,
 }
@@ -39,8 +39,8 @@ impl Default for Profile {
     /// ROS's default for topics.
     fn default() -> Self {
         Self {
-            reliability: Asked::Said(Reliability::Reliable),
-            durability: Asked::Said(Durability::Volatile),
+            reliability: Policy::Set(Reliability::Reliable),
+            durability: Policy::Set(Durability::Volatile),
             history: History::KeepLast(10),
         }
     }
@@ -76,14 +76,14 @@ impl From<RmwProfile> for Profile {
     fn from(profile: RmwProfile) -> Self {
         Self {
             reliability: match profile.reliability {
-                RmwProfile::RELIABLE => Asked::Said(Reliability::Reliable),
-                RmwProfile::BEST_EFFORT => Asked::Said(Reliability::BestEffort),
-                _ => Asked::Unsaid,
+                RmwProfile::RELIABLE => Policy::Set(Reliability::Reliable),
+                RmwProfile::BEST_EFFORT => Policy::Set(Reliability::BestEffort),
+                _ => Policy::Any,
             },
             durability: match profile.durability {
-                RmwProfile::TRANSIENT_LOCAL => Asked::Said(Durability::TransientLocal),
-                RmwProfile::VOLATILE => Asked::Said(Durability::Volatile),
-                _ => Asked::Unsaid,
+                RmwProfile::TRANSIENT_LOCAL => Policy::Set(Durability::TransientLocal),
+                RmwProfile::VOLATILE => Policy::Set(Durability::Volatile),
+                _ => Policy::Any,
             },
             history: match profile.history {
                 RmwProfile::KEEP_ALL => History::KeepAll,
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn a_policy_left_to_the_middleware_matches_every_peer() {
         for left in LEFT {
-            let unsaid = Profile::from(RmwProfile { reliability: left, durability: left, history: 0, depth: 0 });
-            let (offered, requested) = (unsaid.offered(), unsaid.requested(8));
+            let free = Profile::from(RmwProfile { reliability: left, durability: left, history: 0, depth: 0 });
+            let (offered, requested) = (free.offered(), free.requested(8));
             assert_eq!((offered.reliability, offered.durability), (Reliability::Reliable, Durability::TransientLocal));
             assert_eq!((requested.reliability, requested.durability), (Reliability::BestEffort, Durability::Volatile));
             assert_eq!(offered.history_depth, PublisherQos::default().history_depth);

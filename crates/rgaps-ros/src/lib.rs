@@ -35,4 +35,4 @@ pub mod rclrs;
 pub use descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
 pub use error::Error;
 pub use rgaps_ros_policy::payloads::Severity;
-pub use rgaps_ros_policy::qos::{Asked, Profile};
+pub use rgaps_ros_policy::qos::{Policy, Profile};

@@ -36,7 +36,7 @@ use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 use crate::core::{self, Payloads};
 use crate::descriptor::RosKind;
 use crate::parameters::{self, Parameters, Value};
-use crate::{Asked, Error, Profile, Severity, raw};
+use crate::{Error, Policy, Profile, Severity, raw};
 
 /// A message kind that r2r supports.
 pub trait R2rKind: RosKind<Message: WrappedTypesupport> {}
@@ -167,14 +167,14 @@ fn profile_of(profile: &QosProfile) -> Profile {
     let depth = u32::try_from(profile.depth).unwrap_or(u32::MAX);
     Profile {
         reliability: match profile.reliability {
-            ReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
-            ReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
-            _ => Asked::Unsaid,
+            ReliabilityPolicy::Reliable => Policy::Set(Reliability::Reliable),
+            ReliabilityPolicy::BestEffort => Policy::Set(Reliability::BestEffort),
+            _ => Policy::Any,
         },
         durability: match profile.durability {
-            DurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
-            DurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
-            _ => Asked::Unsaid,
+            DurabilityPolicy::TransientLocal => Policy::Set(Durability::TransientLocal),
+            DurabilityPolicy::Volatile => Policy::Set(Durability::Volatile),
+            _ => Policy::Any,
         },
         history: match profile.history {
             HistoryPolicy::KeepAll => History::KeepAll,

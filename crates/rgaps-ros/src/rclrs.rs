@@ -39,7 +39,7 @@ use crate::core::{self, Payloads};
 use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
 use crate::diagnostics::{self, Reporting};
 use crate::parameters::{self, Parameters, Rule, Value};
-use crate::{Asked, Error, Profile, Severity, raw};
+use crate::{Error, Policy, Profile, Severity, raw};
 
 macro_rules! message {
     ($name:ident) => {
@@ -286,14 +286,14 @@ fn domain(node: &Node) -> Option<u32> {
 fn profile_of(profile: &QoSProfile) -> Profile {
     Profile {
         reliability: match profile.reliability {
-            QoSReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
-            QoSReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
-            _ => Asked::Unsaid,
+            QoSReliabilityPolicy::Reliable => Policy::Set(Reliability::Reliable),
+            QoSReliabilityPolicy::BestEffort => Policy::Set(Reliability::BestEffort),
+            _ => Policy::Any,
         },
         durability: match profile.durability {
-            QoSDurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
-            QoSDurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
-            _ => Asked::Unsaid,
+            QoSDurabilityPolicy::TransientLocal => Policy::Set(Durability::TransientLocal),
+            QoSDurabilityPolicy::Volatile => Policy::Set(Durability::Volatile),
+            _ => Policy::Any,
         },
         history: match profile.history {
             QoSHistoryPolicy::KeepLast { depth } | QoSHistoryPolicy::SystemDefault { depth } => {
