@@ -275,10 +275,10 @@ impl RuntimeDir {
         self.host_user
     }
 
-    /// Lets the members of a group connect to the socket, which must exist. Without a group, only this user may connect.
-    pub fn admit(&self, group: Option<u32>) -> Result<(), RuntimeError> {
+    /// Lets the members of a group connect to the socket with this file. Without a group, only this user may connect.
+    pub fn admit(&self, socket: &Path, group: Option<u32>) -> Result<(), RuntimeError> {
         let (dir_mode, socket_mode) = if group.is_some() { (0o710, 0o660) } else { (0o700, 0o600) };
-        for (path, mode) in [(self.socket(), socket_mode), (self.path.clone(), dir_mode)] {
+        for (path, mode) in [(socket.to_owned(), socket_mode), (self.path.clone(), dir_mode)] {
             if let Some(group) = group {
                 let refused = |source| RuntimeError::Group { path: path.clone(), group, source };
                 std::os::unix::fs::chown(&path, None, Some(group)).map_err(refused)?;
@@ -720,7 +720,7 @@ mod tests {
         let path = scratch("group");
         let dir = RuntimeDir::open(&path).unwrap();
         let mut listener = Listener::bind(&dir.socket()).unwrap();
-        dir.admit(Some(GROUP)).unwrap();
+        dir.admit(&dir.socket(), Some(GROUP)).unwrap();
         listener.admit_group(true);
         let connect = |groups: &[u32]| {
             let path = path.clone();
@@ -737,7 +737,7 @@ mod tests {
         assert!(said.contains("socket_group") && said.contains("user 0"), "{said}");
         assert!(RuntimeDir::open(&path).is_ok(), "a client of the manager's own user goes in as ever");
 
-        dir.admit(None).unwrap();
+        dir.admit(&dir.socket(), None).unwrap();
         listener.admit_group(false);
         assert!(connect(&[GROUP]).unwrap_err().contains("must be a directory of user 54000"));
         // The kernel keeps them out; should the modes be changed by hand, the manager does.
@@ -768,7 +768,7 @@ mod tests {
         dir.note_config(&Config::default()).unwrap();
         let (of_client, _file) = dir.new_client_lock().unwrap();
         let _listener = crate::local::Listener::bind(&dir.socket()).unwrap();
-        dir.admit(Some(GROUP)).unwrap();
+        dir.admit(&dir.socket(), Some(GROUP)).unwrap();
         let of_client = format!("client-{of_client}");
         let names = [".", "start.lock", EPOCH_FILE, &of_client].map(str::to_owned);
         let config = path.join(CONFIG_FILE);

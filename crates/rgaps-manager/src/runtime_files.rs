@@ -205,8 +205,8 @@ impl Files<'_> {
 }
 
 fn listen(dir: &RuntimeDir, group: Option<u32>) -> Result<Listener, DaemonError> {
-    let mut listener = Listener::bind(&dir.socket())?;
-    dir.admit(group)?;
+    // Members are admitted before they can see the socket: one that connected in between would be refused.
+    let mut listener = Listener::bind_after(&dir.socket(), |new| Ok::<_, DaemonError>(dir.admit(new, group)?))?;
     listener.admit_group(group.is_some());
     Ok(listener)
 }

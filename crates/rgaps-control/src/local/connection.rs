@@ -316,6 +316,14 @@ impl Listener {
     /// Listens on a path. The file appears there only once the socket listens. The caller holds the directory's lock, so a file that is already
     /// there is a dead manager's.
     pub fn bind(path: &Path) -> Result<Self, LocalError> {
+        Self::bind_after(path, |_| Ok(()))
+    }
+
+    /// Like `bind`, after `prepare`, which may change owner and mode of the socket's file: it has another path before it appears.
+    pub fn bind_after<E: From<LocalError>>(
+        path: &Path,
+        prepare: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
         let new = path.with_extension(NEW_SOCKET);
         let _ = std::fs::remove_file(&new);
@@ -325,6 +333,7 @@ impl Listener {
         // For this user only, whatever the umask is, until a group is admitted.
         rustix::fs::chmod(&new, rustix::fs::Mode::from_raw_mode(0o600)).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        prepare(&new).inspect_err(|_| drop(std::fs::remove_file(&new)))?;
         rustix::fs::rename(&new, path).map_err(failed)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
         Ok(Self { socket, file: file_at(path), path: path.to_owned(), admits_group: false })
@@ -411,6 +420,22 @@ mod tests {
         assert_eq!(packet.fds.len(), 2);
         assert_eq!(rgaps_os::memfd::identity(&packet.fds[1]).unwrap(), rgaps_os::memfd::identity(&memory).unwrap());
         assert_eq!(two.peer().unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn a_socket_is_prepared_before_it_can_be_seen() {
+        let path = std::env::temp_dir().join(format!("rgaps-prepared-{}", std::process::id()));
+        let unseen = |new: &Path| {
+            assert!(new.exists() && !path.exists());
+            rustix::fs::chmod(new, rustix::fs::Mode::from_raw_mode(0o660)).map_err(io::Error::from)?;
+            Ok::<_, LocalError>(())
+        };
+        let listener = Listener::bind_after(&path, unseen).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions()) & 0o777, 0o660);
+        drop(listener);
+        let refused = |_: &Path| Err(LocalError::Closed);
+        assert!(Listener::bind_after(&path, refused).is_err());
+        assert!(!path.exists() && !path.with_extension(NEW_SOCKET).exists(), "nothing is left of it");
     }
 
     #[test]
