@@ -372,7 +372,15 @@ pub unsafe extern "C" fn rgaps_ros_payloads_take(
                 |error: &TakeByHandleError| matches!(error, TakeByHandleError::NotHere { .. }) && object.is_over();
             taken.map_err(|error| if is_interrupted(&error) { None } else { Some(error) })
         };
-        let named = check(object.subscriber.kind(), handle, meta);
+        let kind = object.subscriber.kind();
+        // Another kind's member of the union may be uninitialised.
+        if meta.kind != kind.code() {
+            let (topic, found) = (object.subscriber.topic(), meta.kind);
+            let text =
+                format_args!("{topic}: the metadata is of kind {found}, where {} ({kind}) is needed", kind.code());
+            return Err(Failure::new(RGAPS_WRONG_KIND, text));
+        }
+        let named = check(kind, handle, meta);
         match payloads.take(named, take, |severity, text| log.line(severity == Severity::Warning, text)) {
             Taken::Sample(sample) => out.write(hand_out(&object.node, sample)?),
             Taken::Nothing => return Ok(RGAPS_NO_MESSAGE),

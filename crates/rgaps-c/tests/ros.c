@@ -33,10 +33,10 @@ static void an_endpoint_and_its_values_are_checked(void) {
 
 static void every_call_refuses_a_wrong_handle(void) {
   rgaps_node_t *node = node_on(NULL);
-  rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/ros", RGAPS_KIND_TENSOR);
+  rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/ros", RGAPS_KIND_BYTES);
   rgaps_ros_payloads_t *payloads = NULL, *released = NULL;
-  rgaps_message_handle_t handle = {.kind = RGAPS_KIND_TENSOR};
-  rgaps_meta_t meta = bytes_meta(8);
+  rgaps_message_handle_t handle = {.kind = RGAPS_KIND_BYTES};
+  rgaps_meta_t meta = bytes_meta(8), other = {.kind = RGAPS_KIND_TENSOR};
   rgaps_ros_status_t status = {.count = 0};
   rgaps_sample_t *message = NULL;
   uint64_t refused = 77, early = 77;
@@ -58,6 +58,7 @@ static void every_call_refuses_a_wrong_handle(void) {
   FAILS(rgaps_ros_payloads_take(payloads, NULL, &meta, NULL, &message), RGAPS_INVALID_ARGUMENT, "handle is NULL");
   FAILS(rgaps_ros_payloads_take(payloads, &handle, NULL, NULL, &message), RGAPS_INVALID_ARGUMENT, "meta is NULL");
   FAILS(rgaps_ros_payloads_take(payloads, &handle, &meta, NULL, NULL), RGAPS_INVALID_ARGUMENT, "message is NULL");
+  FAILS(rgaps_ros_payloads_take(payloads, &handle, &other, NULL, &message), RGAPS_WRONG_KIND, "kind 3, where 0 (bytes) is needed");
   FAILS(rgaps_ros_payloads_refuse(payloads, 1, 0, NULL), RGAPS_INVALID_ARGUMENT, "text is NULL");
   FAILS(rgaps_ros_payloads_counts(payloads, NULL, &early), RGAPS_INVALID_ARGUMENT, "refused is NULL");
   FAILS(rgaps_ros_payloads_status(payloads, NULL, &status), RGAPS_INVALID_ARGUMENT, "node is NULL");
