@@ -190,7 +190,8 @@ impl File {
             _ => self.path.trim_end_matches(".rs").to_owned(),
         };
         let lines: Vec<&str> = self.text.lines().map(str::trim).collect();
-        let declared = lines.windows(2).filter(|pair| pair[0].starts_with("#[cfg(") && has_word(pair[0], "test"));
+        let is_for_tests = |line: &str| line.starts_with("#[cfg(") && has_word(line, "test") && !line.contains("not(");
+        let declared = lines.windows(2).filter(|pair| is_for_tests(pair[0]));
         let names = declared.filter_map(|pair| {
             let declaration = pair[1].trim_start_matches("pub ").trim_start_matches("pub(crate) ");
             declaration.strip_prefix("mod ")?.strip_suffix(';')

@@ -53,8 +53,8 @@ impl Manager {
     }
 
     /// Whether a client's streams may go on after its process has ended, because a forked child still has its GPU open.
-    /// The child has the client's socket, or one of an earlier manager and the client's lock file. Streams belong to a process: a child that was
-    /// forked before a client was made has the socket and the lock file of an earlier client of the same process.
+    /// Such a child has the client's present socket, or the socket of an earlier manager and the client's lock file. Streams belong to a process: a
+    /// child that was forked before a client was made has the socket and the lock file of an earlier client of the same process.
     fn may_still_stream(&mut self, id: ClientId) -> bool {
         if self.memory.backend().kind() != DeviceKind::Cuda {
             return false;

@@ -48,12 +48,12 @@ mod removed_files;
 mod requests;
 mod runtime_files;
 mod sender;
+mod sent;
 mod staging;
 mod state;
 mod subscribe;
 mod successor;
 mod topics;
-mod unsent;
 
 pub use addresses::fuzz_addresses;
 pub use sender::fuzz_answer;

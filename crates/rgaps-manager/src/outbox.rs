@@ -24,8 +24,8 @@ use rgaps_link::{LinkError, LinkSender, MessageId, Origin, Record, RecordSequenc
 use rgaps_shm::{Held, crash};
 
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
+use crate::sent::SentMessages;
 use crate::staging::Stager;
-use crate::unsent::SentMessages;
 
 /// Records in a batch, at most.
 const BATCH_MAX: usize = 16;

@@ -1,11 +1,11 @@
 //! Which messages of one host and topic have arrived, by publisher: which need not be resent, and which were lost in between.
 //!
-//! It outlives connections and ports, and, since the segment has a record of each publisher (`rgaps_shm::manager::arrived`), the manager. No I/O.
+//! It outlives connections and ports, and, since the segment has a record of each publisher (`rgaps_shm::manager::arrival_records`), the manager. No I/O.
 //!
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
 //!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
 //!             count as a loss (docs/decisions/019-one-lie.md).
-//! Bounds      `PUBLISHERS_MAX` publishers per host; the longest silent one is forgotten first.
+//! Bounds      `REMEMBERED_MAX` publishers per host; the longest silent one is forgotten first.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
 /// Publishers of one host that are remembered.
-const PUBLISHERS_MAX: usize = 1024;
+const REMEMBERED_MAX: usize = 1024;
 
 /// What has arrived from one publisher.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
     New { lost: u64, since: Position },
     /// So far from the last one that its publisher cannot have sent the messages in between: counting restarts, and none counts as lost.
     Step { from: u64 },
-    /// All subscribers that had joined by that position, and before so many ports had ended, have it. It is published only as history for later ones.
+    /// Subscribers that had joined by this position, and before so many ports of the topic had ended, have it. It is published only for later ones.
     Seen(Position, u32),
     /// All subscribers have it.
     Duplicate,
@@ -190,7 +190,7 @@ impl Received {
     }
 
     fn insert(&mut self, publisher: u64, mut known: Known) {
-        if self.known.len() >= PUBLISHERS_MAX && !self.known.contains_key(&publisher) {
+        if self.known.len() >= REMEMBERED_MAX && !self.known.contains_key(&publisher) {
             let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
             let silent = silent.and_then(|silent| self.known.remove(&silent)).and_then(|known| known.place);
             silent.into_iter().for_each(|place| self.records.free_record(place));
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn the_publisher_that_was_silent_longest_is_forgotten_first() {
         let mut received = received();
-        for publisher in 0..=PUBLISHERS_MAX as u64 {
+        for publisher in 0..=REMEMBERED_MAX as u64 {
             received.note(Origin { publisher, sequence: 1 }, Position(publisher));
         }
-        assert_eq!(received.resume().len(), PUBLISHERS_MAX);
+        assert_eq!(received.resume().len(), REMEMBERED_MAX);
         assert!(!received.resume().iter().any(|(publisher, _)| *publisher == 0));
     }
 }

@@ -36,7 +36,7 @@ use crate::event::{Event, Mailbox};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
-use crate::unsent::SentMessages;
+use crate::sent::SentMessages;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(500);
 const READY_TICK: Duration = Duration::from_micros(200);
 /// Links over rdma that may end, in a row, without an acknowledged message before the sender uses tcp.
 const FRUITLESS_MAX: u32 = 2;
-const RDMA_FAILED: &str = "rdma was tried and brought nothing";
+const RDMA_FAILED: &str = "links over rdma ended before a message was acknowledged";
 /// How long a sender waits for a copy to staging before it checks the link again.
 const COPY_TICK: Duration = Duration::from_millis(20);
 

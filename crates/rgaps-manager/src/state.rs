@@ -82,7 +82,7 @@ impl NetworkReports {
         if self.first_host_due.take_if(|due| *due <= now).is_some() {
             let peers = peers.join(", ");
             tracing::warn!(
-                "no host has answered yet at {peers}: does rgapsd run there and listen at that port? It is tried on"
+                "no host has answered yet at {peers}: does rgapsd run there and listen at that port? This rgapsd keeps trying"
             );
         }
     }

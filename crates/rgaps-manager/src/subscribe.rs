@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rgaps_control::qos::{Exhaustion, PublisherQos};
 use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Budget, Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
@@ -325,7 +326,7 @@ impl SubscribeManager {
             key: topic.key.clone(),
             host: request.host,
             host_name: request.host_name.clone(),
-            exhaustion: request.endpoint.offers.first().map(|offer| offer.exhaustion),
+            exhaustion: most_patient(&request.endpoint.offers),
             keep_all_timeout: Duration::from_millis(self.config.keep_all_timeout_ms),
             backend: self.memory.backend().clone(),
             buffer,
@@ -464,5 +465,34 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
             let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
             setup.mailbox.post(event);
         }
+    }
+}
+
+/// What an arrival does without space. All publishers of a host share it, so the offer holds that loses the least: the longest wait, else dropping the
+/// oldest, else refusing.
+fn most_patient(offers: &[PublisherQos]) -> Option<Exhaustion> {
+    let patience = |exhaustion: &Exhaustion| match *exhaustion {
+        Exhaustion::Wait { timeout_ms } => (2, timeout_ms),
+        Exhaustion::DropOldest => (1, 0),
+        Exhaustion::Refuse => (0, 0),
+    };
+    offers.iter().map(|offer| offer.exhaustion).max_by_key(patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_patient_publisher_of_a_host_decides_in_any_order() {
+        let wait = |timeout_ms| Exhaustion::Wait { timeout_ms };
+        let offers = [Exhaustion::Refuse, wait(10), wait(2000), Exhaustion::DropOldest];
+        let mut offers = offers.map(|exhaustion| PublisherQos { exhaustion, ..PublisherQos::default() });
+        for _ in 0..offers.len() {
+            offers.rotate_left(1);
+            assert_eq!(most_patient(&offers), Some(wait(2000)));
+        }
+        assert_eq!(most_patient(&offers[3..]), Some(Exhaustion::DropOldest));
+        assert_eq!(most_patient(&[]), None);
     }
 }

@@ -39,7 +39,7 @@ pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 /// Largest typed metadata of a message, in bytes.
 pub const META_BYTES_MAX: usize = 1024;
 
-/// Publishers of other hosts of which the segment tells a manager's successor what has arrived. Of more, it tells what the message table still has.
+/// Most publishers of other hosts with a record of what has arrived. Of others, a manager's successor knows what the message table still has.
 pub const ARRIVAL_RECORDS_MAX: u32 = 4096;
 
 const PAGE_BYTES: u64 = 4096;
@@ -72,7 +72,7 @@ pub struct Header {
     pub tail: Line<AtomicU64>,
     /// Futex word that subscribers sleep on. It counts wake-ups, and sleepers pass the value they saw. Each subscriber announces its sleep in its
     /// own words.
-    pub arrivals: Line<AtomicU32>,
+    pub publications: Line<AtomicU32>,
     /// Futex word that publishers sleep on while they wait for space.
     pub space: Line<WakeWords>,
     /// Subscriber slots that are occupied.

@@ -65,7 +65,7 @@ struct Own {
     calls: u64,
     /// Waiters that sleep, with no call since they armed.
     asleep: u32,
-    /// Waiters that sleep or are about to, although there was a call since.
+    /// Waiters that `wake_own` has called since they armed, and that have not returned yet.
     called: u32,
 }
 
@@ -127,7 +127,7 @@ impl FutexWait {
     fn count(&self) -> &AtomicU32 {
         let header = self.segment.header();
         match self.sleeper {
-            Sleeper::Subscriber(_) => &header.arrivals.0,
+            Sleeper::Subscriber(_) => &header.publications.0,
             Sleeper::Publisher(_) => &header.space.0.count,
         }
     }

@@ -233,7 +233,7 @@ impl Segment {
 
     /// Wakes all sleepers, after a death, so that they look again. The segment must be mapped for writing.
     pub fn wake_everybody(&self) {
-        wake_all(&self.header().arrivals.0);
+        wake_all(&self.header().publications.0);
         wake_all(&self.header().space.0.count);
     }
 

@@ -13,7 +13,10 @@ pub fn example_host() -> Option<RuntimeDir> {
         skipped("an example of the API: rgapsd is not built (cargo build -p rgaps-manager)");
         return None;
     };
-    let dir = RuntimeDir::new("example").ok()?;
+    let Ok(dir) = RuntimeDir::new("example") else {
+        skipped("an example of the API: no runtime directory can be made");
+        return None;
+    };
     let set = set_variables(&[
         (VARIABLE, dir.path()),
         ("RGAPSD", &rgapsd),
@@ -24,9 +27,10 @@ pub fn example_host() -> Option<RuntimeDir> {
     Some(dir)
 }
 
-/// Where cargo puts it, as seen from an example's temporary folder.
+/// RGAPSD, or where a debug build of the workspace puts it, as seen from an example's temporary folder.
 fn rgapsd() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let target = variable("CARGO_TARGET_DIR").or_else(|| Some(variable("CARGO_MANIFEST_DIR")?.join("../../target")))?;
+    let target = variable("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let target = variable("CARGO_MANIFEST_DIR")?.join("../..").join(target);
     Some(variable("RGAPSD").unwrap_or_else(|| target.join("debug/rgapsd"))).filter(|path| path.is_file())
 }

@@ -62,7 +62,7 @@ impl Arrival {
     fn say_over(&mut self, bytes: u64, over: &OverBudget) {
         if !std::mem::replace(&mut self.has_been_over, true) {
             let text = format!(
-                "{}: a message of {bytes} B from host {} is dropped, and more may be: messages of other hosts have used up their memory ({over})",
+                "{}: a message of {bytes} B from host {} is dropped, and more may be: the memory for messages of other hosts is used up ({over})",
                 self.setup.key, self.setup.host_name
             );
             self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
@@ -87,7 +87,7 @@ impl Arrival {
         }
     }
 
-    /// Loans space for a message by the publishers' QoS. In the end it demotes a keep-all subscriber that stalls the topic.
+    /// Loans space for a message as the most patient publisher would. In the end it demotes a keep-all subscriber that stalls the topic.
     pub(super) fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
         let start = Instant::now();
         let patience = match self.setup.exhaustion {
@@ -132,7 +132,7 @@ impl Arrival {
                     return None;
                 }
                 Err(error) if start.elapsed() >= patience || self.should_end() => {
-                    return self.last_resort(bytes, &error);
+                    return self.last_resort(bytes, &error, start.elapsed());
                 }
                 Err(_) if first == Exhaustion::DropOldest => {
                     // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
@@ -145,17 +145,17 @@ impl Arrival {
         }
     }
 
-    fn last_resort(&mut self, bytes: u64, error: &LoanError) -> Option<LoanedMessage> {
+    fn last_resort(&mut self, bytes: u64, error: &LoanError, waited: Duration) -> Option<LoanedMessage> {
         if self.setup.exhaustion == Some(Exhaustion::Refuse) {
             tracing::warn!(%error, "a message is dropped");
             return None;
         }
         if let Some(slot) = self.state.port.stalled_by().filter(|slot| self.setup.slot_table.demote(*slot, 1)) {
             let text = format!(
-                "{}: keep-all subscriber {} has released nothing for {} ms; it is keep-last from now on; make it read faster, or raise keep_all_timeout_ms",
+                "{}: keep-all subscriber {} leaves no space for a message within {} ms; it is keep-last from now on; make it read faster, or raise keep_all_timeout_ms",
                 self.setup.key,
                 slot.index,
-                self.setup.keep_all_timeout.as_millis()
+                waited.as_millis()
             );
             self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
         }

@@ -64,7 +64,7 @@ impl Default for SubscriberSpec {
 /// The topic has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the topic has {limit} {what} on this host, which is the limit; one that left counts while a message of it is held. Stop one, or use a second topic"
+    "the topic has {limit} {what} on this host, which is the limit; a publisher that left keeps its slot while its messages are held. Stop one, or use a second topic"
 )]
 pub struct Full {
     /// The number of slots.
@@ -124,7 +124,7 @@ impl SlotTable {
                     false => Full { limit: PUBLISHERS_MAX, what: "publishers" },
                 });
             };
-            self.reclaim_sparing(slot, Need::Soft);
+            self.reclaim_dropping(slot, Need::Soft);
         }
     }
 
@@ -359,17 +359,17 @@ impl SlotTable {
     /// Frees the messages of a draining publisher that no subscriber needs. Returns how many are left. At 0 its slot is free, and its pool may be
     /// released. Safe to repeat.
     pub fn reclaim(&self, slot: PublisherSlot) -> usize {
-        self.reclaim_sparing(slot, Need::None)
+        self.reclaim_dropping(slot, Need::None)
     }
 
-    /// Like `reclaim`, but also frees messages whose need is at most `spared`.
-    fn reclaim_sparing(&self, slot: PublisherSlot, spared: Need) -> usize {
+    /// Like `reclaim`, but also frees messages whose need is at most `dropped`.
+    fn reclaim_dropping(&self, slot: PublisherSlot, dropped: Need) -> usize {
         let Some(words) = self.segment.publisher(slot.index) else { return 0 };
         if words.state.load(Ordering::Acquire) != SlotState::Draining.word(slot.generation) {
             return 0;
         }
         let subscribers = self.subscribers();
-        let is_left = |index: &MessageIndex| !self.finish_message(&subscribers, *index, slot.index, spared);
+        let is_left = |index: &MessageIndex| !self.finish_message(&subscribers, *index, slot.index, dropped);
         let left = self.segment.used_entries(slot.index).filter(is_left).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
@@ -382,8 +382,8 @@ impl SlotTable {
         left
     }
 
-    /// Gives the memory of a publisher's entries back. Reused, they begin in later lives, so that no word about an old message is taken for one
-    /// about a new message.
+    /// Gives the memory of a publisher's entries back. When these entries are used again, their generations go on from there, so that no word about
+    /// an old message is taken for one about a new message.
     fn give_entries_back(&self, index: u16, words: &PublisherRecord) {
         let lives = self.segment.used_entries(index).filter_map(|index| self.segment.words(index).life());
         let first = &self.segment.header().first_generation;
@@ -434,7 +434,7 @@ impl SlotTable {
     }
 
     /// True if this entry holds no message of the dead `owner` any more.
-    fn finish_message(&self, subscribers: &Subscribers, index: MessageIndex, owner: u16, spared: Need) -> bool {
+    fn finish_message(&self, subscribers: &Subscribers, index: MessageIndex, owner: u16, dropped: Need) -> bool {
         let words = self.segment.words(index);
         let Some(life) = words.life().filter(|life| life.owner == owner) else { return true };
         let generation = life.generation;
@@ -454,7 +454,7 @@ impl SlotTable {
                 words.try_reclaim(
                     (generation, owner),
                     fence_passed,
-                    || subscribers.readers(offered).any(|reader| reader.need(end) > spared),
+                    || subscribers.readers(offered).any(|reader| reader.need(end) > dropped),
                     || subscribers.readers(offered).any(|reader| reader.is_holding()),
                 ) && words.finish(generation, owner)
             }

@@ -8,8 +8,8 @@
 //! A reader walks the queue from the position at which it joined. It detects by itself which messages it is too late for, and counts them as
 //! lost. It never frees a message, takes no lock in shared memory, writes only its own words, and reads the block in place.
 //!
-//! Invariants  R1 every position from `joined` on is taken (poisoned ones, too), counted as lost, or not for this reader because it was published
-//!             again for late joiners only (`since`). R2 the cursor moves past a message only after the message is held or given up.
+//! Invariants  R1 every position from `joined` on is taken (poisoned ones, too), counted as lost, or skipped: a message that is published again,
+//!             for subscribers that joined later (`since`). R2 the cursor moves past a message only after the message is held or given up.
 //! Deaths      at take.held or while messages are held: the manager frees the slot. From then on no publisher reads this reader's words, so it
 //!             holds nothing.
 //! Trusts      nothing: block offsets and lengths are checked here, or by the mapping of the payload.

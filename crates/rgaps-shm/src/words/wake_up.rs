@@ -1,6 +1,6 @@
 //! The words of a wake-up, without the system call: a sleeper announces its sleep, and a waker reads whether it must make the call.
 //!
-//! Invariant   W1 if a sleeper, looking after `announce_sleep`, misses a message that was published before `must_wake`, then `must_wake` sees the
+//! Invariant   N1 if a sleeper, looking after `announce_sleep`, misses a message that was published before `must_wake`, then `must_wake` sees the
 //!             sleeper.
 //! Shown by    loom_wake_up.
 //!

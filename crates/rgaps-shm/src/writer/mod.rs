@@ -1,10 +1,10 @@
 //! A publisher's side of a topic.
 //!
 //! `port` loans, publishes and reclaims messages. `pool` allocates their blocks. If there is no space, `room` decides what the publisher gives up,
-//! `evict` names the subscribers whose unread messages it may drop, and `space` has the wait and the errors. `subscribers` reads the words of all
+//! `droppable` names the subscribers whose unread messages it may drop, and `space` has the wait and the errors. `subscribers` reads the words of all
 //! subscribers and wakes them. `pending` is a published message whose bytes a stream has not written yet.
 
-mod evict;
+mod droppable;
 pub mod pending;
 pub mod pool;
 pub mod port;

@@ -28,7 +28,7 @@ impl PendingMessage {
     /// this.
     pub fn poison(&self) -> bool {
         let poisoned = self.segment.words(self.message.index).poison(self.message.generation);
-        wake_all(&self.segment.header().arrivals.0);
+        wake_all(&self.segment.header().publications.0);
         poisoned
     }
 }

@@ -13,7 +13,8 @@
 //!   reclaim.won         RECLAIMING is set, the block is not free yet  the pool is released as a whole
 //! ```
 //!
-//! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 it frees a block once, after RECLAIMING is set.
+//! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 it frees the block of a published
+//!             message once, after RECLAIMING is set.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::words::history::{History, MessageRef};
 use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State};
 use crate::words::queue::{MessageIndex, Named, Position, QueueError};
-use crate::writer::evict::{Droppable, IdleReaders};
+use crate::writer::droppable::{Droppable, IdleReaders};
 use crate::writer::pending::PendingMessage;
 use crate::writer::pool::{Block, Extent, PoolAllocator, PoolStats};
 use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
@@ -208,7 +209,8 @@ impl WriterPort {
         self.loan_or_give_up(bytes, Droppable::by(exhaustion))
     }
 
-    /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so.
+    /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so. After the time-out, nothing is taken from idle
+    /// subscribers: a publisher does that by `give_up_on`.
     pub fn loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let mut space = self.space();
         let loan = loan_within(&mut space, exhaustion, || self.try_loan(bytes, exhaustion));
@@ -268,8 +270,8 @@ impl WriterPort {
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
-    /// Publishes a message again for history, after it was published here at `seen` or earlier, through a port that was the `ended_ports`th to end.
-    /// Subscribers that had joined by then do not get it twice.
+    /// Publishes a message again, for subscribers that joined later. `seen` is the latest position that it can have had here, and `ended_ports` how many
+    /// ports of the topic had ended when the port that published it did: subscribers that had joined by then do not get it twice.
     pub fn publish_again(
         &mut self,
         loan: LoanedMessage,
@@ -394,18 +396,18 @@ impl WriterPort {
         (PublishFence::pass(), self.segment.queue().end().0)
     }
 
-    /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
+    /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `may_lose` says so.
     pub(crate) fn try_free(
         &mut self,
         at: usize,
         (fence_passed, end): (PublishFence, u64),
-        is_spared: impl Fn(&Reader<'_>) -> bool,
+        may_lose: impl Fn(&Reader<'_>) -> bool,
     ) -> bool {
         let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
         let Offered { index, generation, .. } = offered;
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
-            Need::Soft => !is_spared(&reader),
+            Need::Soft => !may_lose(&reader),
             Need::None => false,
         };
         let words = self.segment.words(index);
@@ -500,13 +502,13 @@ impl WriterPort {
         self.free_entries.push_back(message.index);
     }
 
-    /// The keep-last subscribers, and what each has taken: for `give_up_on`, after a wait.
+    /// The keep-last subscribers, and how many messages each has taken: for `give_up_on`, after a wait.
     pub fn readers(&self) -> IdleReaders {
         IdleReaders::of(&self.subscribers)
     }
 
-    /// A wait for space since `readers` failed. From now on `Exhaustion::Wait` no longer waits for those of them that have read nothing
-    /// meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
+    /// Call it after a wait for space that timed out, with the `readers` from before the wait. From now on `Exhaustion::Wait` no longer waits for those
+    /// of them that have read nothing meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
     pub fn give_up_on(&mut self, readers: IdleReaders) {
         self.stalled = readers;
     }

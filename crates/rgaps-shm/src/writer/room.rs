@@ -9,7 +9,7 @@
 
 use crate::words::history::MessageRef;
 use crate::words::message::{Need, Readiness};
-use crate::writer::evict::Droppable;
+use crate::writer::droppable::Droppable;
 use crate::writer::port::{EntryBlock, LoanedMessage, Outstanding, WriterPort, leave_history};
 use crate::writer::space::LoanError;
 use crate::writer::subscribers::Reader;
@@ -140,8 +140,8 @@ impl WriterPort {
         is_filled && !self.subscribers.readers(message.offered()).any(needs)
     }
 
-    /// Frees the oldest message that history does not keep and no subscriber needs but those that are spared. They have lost it, and count it when
-    /// they reach it.
+    /// Frees the oldest message that history does not keep and that only droppable subscribers need. They have lost it, and count it when they reach
+    /// it.
     fn drop_oldest(&mut self, droppable: Droppable) -> bool {
         let pass = self.begin_pass();
         let stalled = std::mem::take(&mut self.stalled);

@@ -125,7 +125,7 @@ impl fmt::Display for Waited {
             None => {
                 write!(
                     f,
-                    "no subscriber keeps the oldest message: loans are not published, or streams still fill messages"
+                    "no subscriber keeps the oldest message: publish or drop open loans, or wait for streams that still fill messages"
                 )
             }
         }

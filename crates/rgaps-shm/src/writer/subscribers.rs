@@ -107,7 +107,7 @@ impl Subscribers {
                     known.event = event;
                 }
             }
-            // The manager's words about a former occupant arrived late.
+            // This notice is about a former occupant, and late.
             Some(known) if is_there(&self.segment, &known.pages) => {}
             _ => *place = Some(Known { pages, event }),
         }
@@ -190,9 +190,9 @@ fn is_there(segment: &Segment, pages: &SubscriberPages) -> bool {
 impl Wake for Subscribers {
     fn wake(&mut self) -> io::Result<()> {
         let header = self.segment.header();
-        let arrivals = &header.arrivals.0;
-        if wake_up::must_wake(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
-            futex::wake_all(arrivals);
+        let publications = &header.publications.0;
+        if wake_up::must_wake(publications, || self.occupants().any(|slot| self.is_asleep(slot))) {
+            futex::wake_all(publications);
         }
         let mut outcome = Ok(());
         for index in bits(&header.event_fds.0) {

@@ -165,7 +165,7 @@ impl PublisherInner {
             return PublisherStatistics::default();
         }
         let mut port = self.port();
-        // Messages that were released since the last loan count as free; only loans reclaim them otherwise.
+        // Messages that were released since the last loan count as free.
         port.reclaim();
         PublisherStatistics::of(&port)
     }

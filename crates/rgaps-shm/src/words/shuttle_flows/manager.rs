@@ -85,7 +85,7 @@ impl Manager {
         self.topic().wake_all();
     }
 
-    /// Like `SlotTable::reclaim_sparing`: how many messages of a draining publisher are left.
+    /// Like `SlotTable::reclaim_dropping`: how many messages of a draining publisher are left.
     pub(super) fn reclaim(&self, slot: usize, spared: Need) -> usize {
         let topic = self.topic();
         let words = &topic.publishers[slot];

@@ -92,7 +92,7 @@ impl Subscriber {
     /// Like `FutexWait` and the loop around it.
     fn sleep(&mut self) {
         let asleep = &self.pages.asleep;
-        let seen = wake_up::announce_sleep(&self.topic.arrivals, || asleep.store(1, Ordering::Relaxed));
+        let seen = wake_up::announce_sleep(&self.topic.publications, || asleep.store(1, Ordering::Relaxed));
         if !self.take() && self.topic.closed.load(Ordering::Acquire) < PUBLISHERS as u32 {
             self.topic.sleep(seen, self.cursor);
         }

@@ -76,7 +76,7 @@ pub(super) struct Topic {
     pub(super) subscriber_mask: AtomicU64,
     pub(super) subscribers: [SubscriberRecord; SUBSCRIBERS],
     /// The word that subscribers sleep on.
-    pub(super) arrivals: AtomicU32,
+    pub(super) publications: AtomicU32,
     /// Publisher slots that will have no further occupant.
     pub(super) closed: AtomicU32,
     /// Messages of the manager that each publisher has not read yet.
@@ -249,13 +249,13 @@ impl Topic {
 
     /// Like `notify::wake_all`.
     pub(super) fn wake_all(&self) {
-        self.arrivals.fetch_add(1, Ordering::AcqRel);
+        self.publications.fetch_add(1, Ordering::AcqRel);
         fates::wake_all();
     }
 
-    /// Like `futex::wait` on the arrivals, by a subscriber that has looked at all positions before `next`.
+    /// Like `futex::wait` on the publications, by a subscriber that has looked at all positions before `next`.
     pub(super) fn sleep(&self, seen: u32, next: u64) {
-        if self.arrivals.load(Ordering::SeqCst) == seen {
+        if self.publications.load(Ordering::SeqCst) == seen {
             let mut truth = self.truth();
             truth.tally.slept += 1;
             let announced = truth.announced;
@@ -354,7 +354,7 @@ impl Subscribers {
 
     pub(super) fn wake(&self) {
         let is_asleep = |slot| self.get(slot).is_none_or(|pages| pages.asleep.load(Ordering::Relaxed) != 0);
-        if wake_up::must_wake(&self.topic.arrivals, || self.topic.occupants().any(is_asleep)) {
+        if wake_up::must_wake(&self.topic.publications, || self.topic.occupants().any(is_asleep)) {
             fates::wake_all();
         }
     }

@@ -19,7 +19,7 @@ use crate::outbound::LEFT_MAX;
 /// What was sent of each publisher of this host.
 #[derive(Debug, Default)]
 pub(crate) struct SentMessages {
-    /// The newest sequence that the other host has, gets or has counted as lost, or up to which none is owed, by publisher.
+    /// By publisher, the sequence up to which nothing must be sent any more: the other host has it, gets it, has counted it, or is not owed it.
     sent: HashMap<u64, u64>,
     /// The last messages that notes name which the other host has not acknowledged, by publisher.
     named: HashMap<u64, u64>,
