@@ -39,6 +39,12 @@ pub(crate) fn closed(what: &str) -> PyErr {
     exception("ClosedError", &format!("the {what} is closed"), &[])
 }
 
+/// Whether it says that a closed object was used.
+pub(crate) fn is_closed(py: Python<'_>, error: &PyErr) -> bool {
+    let class = py.import("rgaps._errors").and_then(|errors| errors.getattr("ClosedError"));
+    class.is_ok_and(|class| error.is_instance(py, &class))
+}
+
 /// A sample or loan was used after its end.
 pub(crate) fn released(what: &str) -> PyErr {
     exception("ReleasedError", what, &[])

@@ -228,8 +228,8 @@ impl Payloads {
         }
         match (taken, raised) {
             (Taken::Sample(message), _) => Ok(Some(subscriber.sample(message, None))),
-            // Destroyed meanwhile; else a signal's exception.
-            (_, Some(error)) if !subscriber.is_closed() => Err(error),
+            // A signal's exception. Its handler may have closed the subscriber too.
+            (_, Some(error)) if !errors::is_closed(py, &error) => Err(error),
             _ => Ok(None),
         }
     }

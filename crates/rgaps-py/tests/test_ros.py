@@ -1,7 +1,9 @@
 """Descriptors of rgaps_msgs, without ROS. tests/ros tests nodes."""
 
 import importlib.util
+import os
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -104,6 +106,39 @@ def test_descriptors_are_taken_or_refused_counted_and_logged_once():
         assert dict(policy.publisher_status(publisher, "/robot", [])[1])["published"] == 1
         subscriber.close()
         assert payloads.take(serialized) is None and payloads.refused == 7
+
+
+def test_a_signals_exception_is_raised_even_if_its_handler_closes_the_subscriber(program):
+    waiting = program(
+        """
+        import signal
+
+        import rgaps
+        from rgaps._rgaps import ros as policy
+
+        def end(*_):
+            subscriber.close()
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, end)
+        node = rgaps.Node("waits")
+        publisher, subscriber = node.publisher("topic", rgaps.Image), node.subscriber("topic", rgaps.Image)
+        payloads = policy.Payloads(subscriber, float("inf"), print)
+        meta = rgaps.Image(2, 2, "mono8")
+        # Of another host, from which it never arrives.
+        serialized = bytearray(policy.pack(publisher.push(bytes(4), meta), meta))
+        serialized[4:8], serialized[4 + 48] = b"else", 9
+        try:
+            print("waits", flush=True)
+            print(payloads.take(bytes(serialized)), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    assert waiting.line() == "waits"
+    os.kill(waiting.process.pid, signal.SIGINT)
+    assert waiting.line() == "interrupted"
+    waiting.end()
 
 
 def test_without_ros_the_package_says_what_to_source():
