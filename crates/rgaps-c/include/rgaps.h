@@ -1336,7 +1336,8 @@ void rgaps_ros_payloads_destroy(rgaps_ros_payloads_t *payloads);
 
 /**
  * Takes the message of a descriptor. Returns `RGAPS_NO_MESSAGE` if there is none and that is no fault: the message is early, or the subscriber was
- * interrupted or destroyed. Other failures are refusals, which are counted and logged.
+ * interrupted or destroyed. A descriptor or message that is wrong is a refusal, which is counted and logged; a wrong argument is none, nor is
+ * `RGAPS_NO_SPACE`.
  *
  * @param handle   the descriptor's first 88 bytes; it may be wrong
  * @param meta     its metadata; it may be wrong

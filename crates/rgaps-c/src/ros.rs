@@ -22,7 +22,7 @@ use crate::raw;
 use crate::sample::{hand_out, rgaps_message_handle_t, rgaps_sample_t};
 use crate::status::rgaps_status_t::*;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
-use crate::subscriber::{SUBSCRIBERS, SubscriberObject, rgaps_subscriber_t, timeout_of};
+use crate::subscriber::{SUBSCRIBERS, rgaps_subscriber_t, timeout_of};
 use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_subscriber_qos_t};
 
 /// Most parameters of a publisher or subscription.
@@ -129,7 +129,8 @@ const _: () = assert!(COUNTERS_MAX == 8);
 
 #[derive(Clone)]
 pub(crate) struct PayloadsObject {
-    subscriber: Option<SubscriberObject>,
+    /// The subscriber's handle; 0 for none. The object itself would keep a destroyed subscriber alive.
+    subscriber: u64,
     payloads: Arc<Payloads>,
     log: raw::Log,
 }
@@ -198,6 +199,14 @@ impl rgaps_ros_parameter_t {
 
 /// The values in the caller's parameters.
 fn values<const N: usize>(parameters: *const rgaps_ros_parameter_t, count: u64) -> Result<[Value; N], Failure> {
+    let wrong_count = || {
+        Failure::argument(format_args!(
+            "{count} parameters were given, but the endpoint has {N}; pass all, in their order"
+        ))
+    };
+    if count != N as u64 {
+        return Err(wrong_count());
+    }
     let read = raw::slice(parameters, count, "parameters")?.iter().map(|parameter| match parameter.r#type {
         0 => Ok(Value::Integer(parameter.integer)),
         1 => {
@@ -208,11 +217,7 @@ fn values<const N: usize>(parameters: *const rgaps_ros_parameter_t, count: u64) 
         other => Err(Failure::argument(format_args!("there is no type {other} of parameters"))),
     });
     let read: Vec<Value> = read.collect::<Result<_, _>>()?;
-    read.try_into().map_err(|_| {
-        Failure::argument(format_args!(
-            "{count} parameters were given, but the endpoint has {N}; pass all, in their order"
-        ))
-    })
+    read.try_into().map_err(|_| wrong_count())
 }
 
 /// The parameters of a publisher or subscription. Declare each, read-only, set its value, and pass all to `rgaps_ros_publisher_qos` or
@@ -324,10 +329,10 @@ pub unsafe extern "C" fn rgaps_ros_payloads_create(
 ) -> rgaps_status_t {
     guard(|| {
         let out = payloads.ok_or_else(|| Failure::null("payloads"))?;
-        let subscriber = if subscriber.is_null() { None } else { Some(SUBSCRIBERS.look_up(subscriber as u64)?) };
-        let topic = subscriber.as_ref().map_or("", |object| object.subscriber.topic());
+        let object = if subscriber.is_null() { None } else { Some(SUBSCRIBERS.look_up(subscriber as u64)?) };
+        let topic = object.as_ref().map_or("", |object| object.subscriber.topic());
         let payloads = Arc::new(Payloads::new(topic, timeout_of(payload_timeout_ns)));
-        let object = PayloadsObject { subscriber, payloads, log: raw::Log::new(log, context) };
+        let object = PayloadsObject { subscriber: subscriber as u64, payloads, log: raw::Log::new(log, context) };
         out.write(crate::node::handle(&PAYLOADS, object)?);
         Ok(())
     })
@@ -345,7 +350,8 @@ pub unsafe extern "C" fn rgaps_ros_payloads_destroy(payloads: *mut rgaps_ros_pay
 }
 
 /// Takes the message of a descriptor. Returns `RGAPS_NO_MESSAGE` if there is none and that is no fault: the message is early, or the subscriber was
-/// interrupted or destroyed. Other failures are refusals, which are counted and logged.
+/// interrupted or destroyed. A descriptor or message that is wrong is a refusal, which is counted and logged; a wrong argument is none, nor is
+/// `RGAPS_NO_SPACE`.
 ///
 /// @param handle   the descriptor's first 88 bytes; it may be wrong
 /// @param meta     its metadata; it may be wrong
@@ -361,7 +367,10 @@ pub unsafe extern "C" fn rgaps_ros_payloads_take(
 ) -> rgaps_status_t {
     let given = guard_or(|| {
         let PayloadsObject { subscriber, payloads, log } = PAYLOADS.look_up(payloads as u64)?;
-        let object = subscriber.ok_or(BadHandle::Null(What::Subscriber))?;
+        let object = match SUBSCRIBERS.look_up(subscriber) {
+            Err(BadHandle::Released(_)) => return Ok(RGAPS_NO_MESSAGE),
+            found => found?,
+        };
         let handle = handle.ok_or_else(|| Failure::null("handle"))?;
         let meta = meta.ok_or_else(|| Failure::null("meta"))?;
         let out = message.ok_or_else(|| Failure::null("message"))?;
@@ -373,14 +382,8 @@ pub unsafe extern "C" fn rgaps_ros_payloads_take(
             taken.map_err(|error| if is_interrupted(&error) { None } else { Some(error) })
         };
         let kind = object.subscriber.kind();
-        // Another kind's member of the union may be uninitialised.
-        if meta.kind != kind.code() {
-            let (topic, found) = (object.subscriber.topic(), meta.kind);
-            let text =
-                format_args!("{topic}: the metadata is of kind {found}, where {} ({kind}) is needed", kind.code());
-            return Err(Failure::new(RGAPS_WRONG_KIND, text));
-        }
-        let named = check(kind, handle, meta);
+        // Another kind's member of the union may be uninitialised, so it is not read.
+        let named = descriptor::check_kind_of_metadata(kind, meta.kind).and_then(|()| check(kind, handle, meta));
         match payloads.take(named, take, |severity, text| log.line(severity == Severity::Warning, text)) {
             Taken::Sample(sample) => out.write(hand_out(&object.node, sample)?),
             Taken::Nothing => return Ok(RGAPS_NO_MESSAGE),
@@ -443,7 +446,7 @@ pub unsafe extern "C" fn rgaps_ros_payloads_status(
 ) -> rgaps_status_t {
     guard(|| {
         let PayloadsObject { subscriber, payloads, .. } = PAYLOADS.look_up(payloads as u64)?;
-        let subscriber = subscriber.ok_or(BadHandle::Null(What::Subscriber))?.subscriber;
+        let subscriber = SUBSCRIBERS.look_up(subscriber)?.subscriber;
         let (node, status) = (raw::text(node, "node")?, status.ok_or_else(|| Failure::null("status"))?);
         let (topic, statistics) = (payloads.topic(), subscriber.statistics());
         status.set(&Status::of_subscription(node, topic, &statistics, payloads.counts(), &status.values()));

@@ -24,6 +24,10 @@ static void an_endpoint_and_its_values_are_checked(void) {
   FAILS(rgaps_ros_subscriber_qos(&endpoint, NULL, count, &requested, &timeout_ns), RGAPS_INVALID_ARGUMENT, "parameters is NULL");
   FAILS(rgaps_ros_subscriber_qos(&endpoint, table, count, NULL, &timeout_ns), RGAPS_INVALID_ARGUMENT, "qos is NULL");
   FAILS(rgaps_ros_subscriber_qos(&endpoint, table, count, &requested, NULL), RGAPS_INVALID_ARGUMENT, "payload_timeout_ns is NULL");
+  table[0].type = 9;
+  FAILS(rgaps_ros_publisher_qos(&endpoint, table, count, &offered), RGAPS_INVALID_ARGUMENT, "3 parameters were given");
+  FAILS(rgaps_ros_publisher_qos(&endpoint, table, UINT32_MAX, &offered), RGAPS_INVALID_ARGUMENT, "4294967295 parameters were given");
+  table[0].type = RGAPS_ROS_INTEGER;
   memset(table[2].text, 'x', sizeof table[2].text);
   FAILS(rgaps_ros_subscriber_qos(&endpoint, table, count, &requested, &timeout_ns), RGAPS_INVALID_ARGUMENT, "parameter rgaps.device is 'xxx");
   table[2].type = 9;
@@ -72,9 +76,20 @@ static void every_call_refuses_a_wrong_handle(void) {
   OK(rgaps_ros_payloads_counts(payloads, &refused, &early));
   status.count = UINT32_MAX;
   OK(rgaps_ros_payloads_status(payloads, "/n", &status));
-  CHECK(refused == 1 && early == 0 && status.count == 8);
+  /* Metadata of another kind was refused above. */
+  CHECK(refused == 2 && early == 0 && status.count == 8);
+
+  /* The object does not keep a destroyed subscriber alive. */
+  rgaps_publisher_t *publisher = publisher_of(node, "/ctest/ros", RGAPS_KIND_BYTES);
+  OK(rgaps_publisher_push_host(publisher, &meta, "payload", 8, &handle));
+  CHECK(rgaps_publisher_subscriber_count(publisher) == 1);
   rgaps_subscriber_destroy(subscriber);
-  CHECK(rgaps_ros_payloads_take(payloads, &handle, &meta, NULL, &message) == RGAPS_WRONG_VERSION);
+  CHECK(rgaps_publisher_subscriber_count(publisher) == 0);
+  CHECK(rgaps_ros_payloads_take(payloads, &handle, &meta, NULL, &message) == RGAPS_NO_MESSAGE);
+  FAILS(rgaps_ros_payloads_status(payloads, "/n", &status), RGAPS_INVALID_HANDLE, "released or destroyed");
+  OK(rgaps_ros_payloads_counts(payloads, &refused, &early));
+  CHECK(message == NULL && refused == 2);
+  rgaps_publisher_destroy(publisher);
   rgaps_ros_payloads_destroy(payloads);
   rgaps_node_destroy(node);
 }

@@ -98,6 +98,15 @@ pub fn check_handle(kind: Kind, handle: &Handle) -> Result<(), DescriptorError> 
     Err(DescriptorError::new(kind, fault, text))
 }
 
+/// Checks the kind of a descriptor's metadata, where the metadata says its kind.
+pub fn check_kind_of_metadata(kind: Kind, found: u32) -> Result<(), DescriptorError> {
+    if found == kind.code() {
+        return Ok(());
+    }
+    let text = format!("has metadata of kind {found}, where {} ({kind}) is needed", kind.code());
+    Err(DescriptorError::new(kind, Fault::Kind, text))
+}
+
 /// Checks the parts of a descriptor: the handle, and the encoded metadata, which must describe the payload that the handle names.
 pub fn check(kind: Kind, handle: &Handle, encoded: &[u8]) -> Result<DynamicMeta, DescriptorError> {
     check_handle(kind, handle)?;
