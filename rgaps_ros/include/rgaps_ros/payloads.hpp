@@ -65,7 +65,7 @@ class Payloads {
   };
 
   Payloads(const rgaps_subscriber_t *subscriber, std::chrono::nanoseconds timeout, Log log) : log_(std::make_unique<Log>(std::move(log))) {
-    const auto write = [](void *context, std::uint32_t is_warning, const char *text) { (*static_cast<Log *>(context))(is_warning != 0, text); };
+    const auto write = [](void *context, std::uint32_t is_warning, const char *text) noexcept { (*static_cast<Log *>(context))(is_warning != 0, text); };
     rgaps_ros_payloads_t *payloads = nullptr;
     const auto status = rgaps_ros_payloads_create(subscriber, static_cast<std::uint64_t>(timeout.count()), write, log_.get(), &payloads);
     payloads_.reset(payloads);
