@@ -23,10 +23,18 @@
 
 namespace rgaps_ros {
 
-/// The status of a publisher or subscription, made of rgaps.h's; nameless if that cannot be made.
+/// The status of a publisher or subscription, made of rgaps.h's; nameless if the endpoint is being destroyed. Another failure is a warning.
 inline diagnostic_msgs::msg::DiagnosticStatus message_of(const rgaps::Result<void> &made, const rgaps_ros_status_t &status) {
   diagnostic_msgs::msg::DiagnosticStatus message;
-  if (!made) return message;
+  if (!made) {
+    if (made.error().status == RGAPS_INVALID_HANDLE) return message;
+    // Nothing but its last name is known.
+    message.name = status.name[0] != 0 ? status.name : "rgaps";
+    message.hardware_id = "rgaps";
+    message.level = message.WARN;
+    message.message = made.error().text;
+    return message;
+  }
   message.name = status.name;
   message.hardware_id = "rgaps";
   message.level = status.is_warning ? message.WARN : message.OK;
