@@ -103,7 +103,12 @@ class EndpointParameters {
       parameter.integer = value.get<bool>();
     } else {
       value = declared(parameter.name, rclcpp::ParameterValue(std::string(parameter.text)), descriptor);
-      parameter.text[value.get<std::string>().copy(parameter.text, sizeof parameter.text - 1)] = 0;
+      const auto &text = value.get<std::string>();
+      // The library would check only the part that fits.
+      if (text.size() >= sizeof parameter.text || text.find('\0') != std::string::npos) {
+        throw rclcpp::exceptions::InvalidParameterValueException("parameter " + std::string(parameter.name) + " is '" + text + "', which is too long or has a zero");
+      }
+      parameter.text[text.copy(parameter.text, sizeof parameter.text - 1)] = 0;
     }
   }
 
