@@ -41,9 +41,9 @@ class Payloads {
     return rgaps::detail::made(status, rgaps::Sample<Meta>::adopt(message, stream.value_or(nullptr)));
   }
 
-  /// Counts and logs a refusal that the program found itself.
-  void refuse(std::uint64_t publisher, const rgaps::Failure &why) const {
-    static_cast<void>(rgaps_ros_payloads_refuse(payloads_.get(), publisher, static_cast<std::uint32_t>(why.status), why.text.c_str()));
+  /// Counts and logs a refusal that the program found itself. Returns false if the library cannot: the parent of a forked process made this object.
+  bool refuse(std::uint64_t publisher, const rgaps::Failure &why) const {
+    return rgaps_ros_payloads_refuse(payloads_.get(), publisher, static_cast<std::uint32_t>(why.status), why.text.c_str()) == RGAPS_OK;
   }
 
   /// Counters of descriptors.

@@ -38,7 +38,9 @@ struct Adapter {
   static std::shared_ptr<Lease<Meta>> take_by_handle(const Described<Meta> &described) {
     auto lease = PayloadSubscriptions<Meta>::instance().lease(described);
     const auto why = lease->failure();
-    if (why && why->status != RGAPS_EARLY) refusals().refuse(described.handle.publisher, *why);
+    if (why && why->status != RGAPS_EARLY && !refusals().refuse(described.handle.publisher, *why)) {
+      RCLCPP_WARN(rclcpp::get_logger("rgaps"), "%s", why->text.c_str());
+    }
     return lease;
   }
 
