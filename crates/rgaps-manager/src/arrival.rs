@@ -193,11 +193,7 @@ impl Arrival {
                 break "other messages need its memory (arrived_bytes_max); incomplete messages are sent again"
                     .to_owned();
             }
-            if self.setup.control.has_newcomers() {
-                for newcomer in self.setup.control.take_newcomers() {
-                    self.state.port.add_subscriber(newcomer.pages, newcomer.event);
-                }
-            }
+            self.add_newcomers();
             if let Err(why) = self.turn() {
                 break why;
             }
@@ -265,6 +261,15 @@ impl Arrival {
         }
         for (_, partial) in self.partial.drain() {
             partial.loan.into_iter().for_each(|loan| self.state.port.give_back(loan));
+        }
+    }
+
+    /// Gives the port the words of subscribers that have joined.
+    fn add_newcomers(&mut self) {
+        if self.setup.control.has_newcomers() {
+            for newcomer in self.setup.control.take_newcomers() {
+                self.state.port.add_subscriber(newcomer.pages, newcomer.event);
+            }
         }
     }
 

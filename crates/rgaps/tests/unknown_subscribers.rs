@@ -31,8 +31,12 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
+fn qos_of_a_small_pool() -> PublisherQos {
+    PublisherQos { pool_bytes: Some(1 << 16), ..PublisherQos::default() }
+}
+
 fn publisher(node: &Node) -> Publisher<Bytes> {
-    let qos = PublisherQos { pool_bytes: Some(1 << 16), exhaustion: Exhaustion::Refuse, ..PublisherQos::default() };
+    let qos = PublisherQos { exhaustion: Exhaustion::Refuse, ..qos_of_a_small_pool() };
     node.publisher_with(TOPIC, qos).unwrap()
 }
 
@@ -88,6 +92,23 @@ fn publishers_and_subscribers_that_join_at_once_know_each_other() {
         over.store(true, Ordering::Relaxed);
         turn.wait();
     });
+}
+
+#[test]
+fn no_publication_that_drops_the_oldest_fails_since_a_subscriber_has_just_joined() {
+    let _watchdog = Watchdog::new(Duration::from_secs(150));
+    let dir = RuntimeDir::new("unknown-oldest").unwrap();
+    let _manager = manager(&dir, "");
+    let (publishing, subscribing) = (node(&dir), node(&dir));
+    for _ in 0..200 {
+        let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, ..qos_of_a_small_pool() };
+        let publisher = publishing.publisher_with::<Bytes>(TOPIC, qos).unwrap();
+        let _subscriber = subscribing.subscriber::<Bytes>(TOPIC).unwrap();
+        for message in 0..5 {
+            let pushed = publisher.push(&Bytes::new(PAYLOAD.len() as u64), &PAYLOAD);
+            pushed.unwrap_or_else(|error| panic!("message {message}: {error}"));
+        }
+    }
 }
 
 #[test]

@@ -125,6 +125,8 @@ impl Arrival {
             break;
         }
         loop {
+            // Without the words of a newcomer, what it has read would look unread.
+            self.add_newcomers();
             match self.state.port.loan(bytes, first) {
                 Ok(loan) => return Some(loan),
                 Err(error @ LoanError::TooLarge { .. }) => {

@@ -1,5 +1,7 @@
 //! Late joiners get the history of another host's publishers, whatever happened to the port that kept it.
 
+use std::sync::atomic::AtomicU64;
+
 use super::*;
 use crate::inbound::Newcomer;
 
@@ -70,6 +72,27 @@ fn a_late_joiner_gets_the_history_though_its_manager_died() {
     pair.send(100);
     assert_eq!(early.sequences_to(9), [9]);
     assert_eq!(late(&pair).sequences_to(9), [5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn an_arrival_that_waits_for_space_learns_what_a_new_subscriber_has_read() {
+    // Longer than this test waits.
+    let config = Config { keep_all_timeout_ms: 600_000, peer_timeout_ms: 60_000, ..Config::default() };
+    let mut pair = Pair::configured(host(), host(), 20, config);
+    pair.latch(1);
+    let mut early = pair.subscriber();
+    pair.announce(true);
+    pair.send(900_000);
+    let held = early.take();
+    until("the acknowledgement", || pair.status().contains("1 messages sent"));
+    pair.send(900_000);
+    let is_waiting = |word: &AtomicU64| word.load(Ordering::Relaxed) != 0;
+    until("the wait for space", || pair.to().topic.segment.header().space.0.sleepers.iter().any(is_waiting));
+    let mut late = late(&pair);
+    drop(late.take());
+    drop(held);
+    assert_eq!(early.sequences_to(2), [2]);
+    assert_eq!(late.sequences_to(2), [2]);
 }
 
 /// As `latched`, with a late joiner that has taken the history.

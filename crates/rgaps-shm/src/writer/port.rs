@@ -351,6 +351,11 @@ impl WriterPort {
         self.subscribers.unknown()
     }
 
+    /// Whether this port lacks the words of a subscriber, so that it may keep messages that the subscriber does not need.
+    pub fn lacks_words(&self) -> bool {
+        self.subscribers.lack_words()
+    }
+
     /// Subscribers on this host that are not closed.
     pub fn subscriber_count(&self) -> usize {
         self.subscribers.count()

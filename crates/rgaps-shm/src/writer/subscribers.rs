@@ -131,6 +131,11 @@ impl Subscribers {
         self.occupants().filter(is_unknown).collect()
     }
 
+    /// Whether the words of some subscriber are not known.
+    pub(crate) fn lack_words(&self) -> bool {
+        self.occupants().any(|slot| self.get(slot).is_none())
+    }
+
     /// Forgets the subscriber known in a slot, and returns its words.
     pub fn remove(&mut self, index: u16) -> Option<Arc<SubscriberPages>> {
         Some(self.known.get_mut(usize::from(index))?.take()?.pages)

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rgaps_control::local::{Body, Reply};
 use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
@@ -28,6 +29,10 @@ use crate::endpoint::publish_error::PublishError;
 use crate::handle::Handle;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
+
+/// How long a publication that drops the oldest messages waits for the words of a subscriber that has just joined. They come within
+/// milliseconds, unless the manager has died meanwhile: its successor hands them out.
+const WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A publisher of any type.
 #[derive(Debug)]
@@ -192,6 +197,7 @@ impl PublisherInner {
             (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait { .. }) => {
                 self.wait_for_space(bytes, exhaustion)
             }
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::DropOldest) => self.drop_oldest(bytes),
             (done, _) => done,
         };
         let loan = loan.map_err(|source| {
@@ -230,6 +236,22 @@ impl PublisherInner {
         let mut port = self.port();
         port.give_up_on(readers);
         port.try_loan(bytes, exhaustion).map_err(|_| in_vain.kept_by(port.keeper()))
+    }
+
+    /// Drops the oldest messages as soon as the port has the words of all subscribers. One that has just joined may hold what its words do not show
+    /// yet, so nothing is dropped before.
+    fn drop_oldest(&self, bytes: u64) -> Result<LoanedMessage, LoanError> {
+        let mut space = self.port().space();
+        let attempt = || {
+            let mut port = self.port();
+            let lacked_words = port.lacks_words();
+            match port.try_loan(bytes, Exhaustion::DropOldest) {
+                Err(full @ (LoanError::Pool(_) | LoanError::Messages(_))) if lacked_words => Err(full),
+                done => Ok(done),
+            }
+        };
+        let loan = loan_within(&mut space, Exhaustion::within(WORDS_TIMEOUT), attempt);
+        loan.unwrap_or_else(|error| Err(error.kept_by(self.port().keeper())))
     }
 
     /// Requests memory that the block still lacks: a GPU pool gets its memory when a message first needs it.
