@@ -800,7 +800,7 @@ typedef struct {
  */
 typedef struct {
   /**
-   * Its name.
+   * Its name, at most 639 B; an endpoint with a longer one is refused.
    */
   char name[640];
   /**
@@ -882,7 +882,7 @@ typedef struct {
   /**
    * Node, endpoint and topic; ends with a zero.
    */
-  char name[640];
+  char name[1024];
   /**
    * "ok", or what went wrong and what to do; ends with a zero.
    */

@@ -28,6 +28,9 @@ use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_subscriber_qos_t};
 /// Most parameters of a publisher or subscription.
 pub const RGAPS_ROS_PARAMETERS_MAX: usize = 8;
 
+/// Bytes of a parameter's name, with its zero.
+const NAME_BYTES: usize = 640;
+
 /// A publisher or subscription.
 #[repr(C)]
 pub enum rgaps_ros_role_t {
@@ -72,7 +75,7 @@ pub struct rgaps_ros_endpoint_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_ros_parameter_t {
-    /// Its name.
+    /// Its name, at most 639 B; an endpoint with a longer one is refused.
     pub name: [c_char; 640],
     /// What it means.
     pub description: [c_char; 256],
@@ -114,7 +117,7 @@ pub struct rgaps_ros_counter_t {
 #[derive(Clone, Copy)]
 pub struct rgaps_ros_status_t {
     /// Node, endpoint and topic; ends with a zero.
-    pub name: [c_char; 640],
+    pub name: [c_char; 1024],
     /// "ok", or what went wrong and what to do; ends with a zero.
     pub message: [c_char; 512],
     /// Its counters.
@@ -185,7 +188,7 @@ impl rgaps_ros_parameter_t {
         let (least, most) =
             if let Rule::Integer(range) = &parameter.rule { (*range.start(), *range.end()) } else { (0, 0) };
         Self {
-            name: text_of(&parameter.name),
+            name: text_of::<NAME_BYTES>(&parameter.name),
             description: text_of(parameter.description),
             text: text_of(text),
             integer,
@@ -194,6 +197,17 @@ impl rgaps_ros_parameter_t {
             r#type: r#type as u32,
             reserved: 0,
         }
+    }
+}
+
+fn check_names(parameters: &[Parameter]) -> Result<(), Failure> {
+    let longest = NAME_BYTES - 1;
+    match parameters.iter().find(|parameter| parameter.name.len() > longest) {
+        None => Ok(()),
+        Some(Parameter { name, .. }) => Err(Failure::argument(format_args!(
+            "the name of parameter {name} has {} B, and at most {longest} B are allowed; shorten the topic or the id",
+            name.len()
+        ))),
     }
 }
 
@@ -243,6 +257,7 @@ pub unsafe extern "C" fn rgaps_ros_parameters(
         };
         let places = raw::places(parameters, RGAPS_ROS_PARAMETERS_MAX as u64, "parameters")?;
         let count = count.ok_or_else(|| Failure::null("count"))?;
+        check_names(&all)?;
         for (place, parameter) in places.iter_mut().zip(&all) {
             place.write(rgaps_ros_parameter_t::of(parameter));
         }
@@ -519,6 +534,14 @@ mod tests {
     }
 
     #[test]
+    fn parameters_whose_names_do_not_fit_are_refused() {
+        let topic = format!("/{}", "t".repeat(NAME_BYTES - 40));
+        let of = |id| of_subscription(Names { topic: &topic, id });
+        assert!(check_names(&of("")).is_ok());
+        assert!(check_names(&of("an_id_that_is_too_long")).is_err());
+    }
+
+    #[test]
     fn a_text_that_is_too_long_is_cut_between_characters() {
         assert_eq!(length(&text_of::<4>("abcdef")), 3);
         assert_eq!(length(&text_of::<4>("ab\u{20ac}")), 2);
@@ -527,7 +550,7 @@ mod tests {
     #[test]
     fn a_status_remembers_its_counters_for_the_next_one() {
         let mut status = rgaps_ros_status_t {
-            name: [0; 640],
+            name: [0; 1024],
             message: [0; 512],
             counters: [rgaps_ros_counter_t { name: [0; 24], value: 0 }; 8],
             count: 0,

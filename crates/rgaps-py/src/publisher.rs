@@ -112,6 +112,11 @@ impl Publisher {
         Self { cell }
     }
 
+    /// Releases pushed arrays that have been copied.
+    pub(crate) fn release_copied(&self) {
+        self.cell.give_up();
+    }
+
     /// The core's publisher.
     pub(crate) fn core(&self) -> PyResult<DynamicPublisher> {
         self.cell.get()

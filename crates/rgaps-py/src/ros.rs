@@ -9,7 +9,9 @@ use pyo3::types::{PyBool, PyBytes, PyDict};
 use rgaps::dynamic::Kind;
 use rgaps::{Durability, Exhaustion, Handle, History, Reliability};
 use rgaps_ros_policy::descriptor::{self, DescriptorError};
-use rgaps_ros_policy::parameters::{Names, ParameterError, Rule, Value, of_publisher, of_subscription, offer, request};
+use rgaps_ros_policy::parameters::{
+    Names, Parameter, ParameterError, Rule, Value, of_publisher, of_subscription, offer, request,
+};
 use rgaps_ros_policy::payloads::{self, Severity, Taken};
 use rgaps_ros_policy::qos::{Profile, RmwProfile};
 use rgaps_ros_policy::status::Status;
@@ -82,8 +84,11 @@ fn values<const N: usize>(given: &[Bound<'_, PyAny>]) -> PyResult<[Value; N]> {
     read.try_into().map_err(|_| PyValueError::new_err(format!("{} values were given for {N} parameters", given.len())))
 }
 
-/// A ValueError whose arguments are those of rclpy's InvalidParameterValueException.
-fn wrong(ParameterError { name, value, allowed }: ParameterError) -> PyErr {
+/// A ValueError whose arguments are those of rclpy's InvalidParameterValueException: the name, the value as it was given, and the rule.
+fn wrong(error: ParameterError, parameters: &[Parameter], given: &[Bound<'_, PyAny>]) -> PyErr {
+    let ParameterError { name, allowed, .. } = error;
+    let at = parameters.iter().position(|parameter| parameter.name == name);
+    let value = at.and_then(|at| given.get(at)).map(|value| value.clone().unbind());
     PyValueError::new_err((name, value, format!("it must be {allowed}")))
 }
 
@@ -104,8 +109,9 @@ fn publisher_qos<'py>(
     profile: Numbers,
     values: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let values = self::values(&values)?;
-    let qos = offer(Names { topic, id }, &profile_of(profile), &values).map_err(wrong)?.qos;
+    let (names, profile) = (Names { topic, id }, profile_of(profile));
+    let offered = offer(names, &profile, &self::values(&values)?);
+    let qos = offered.map_err(|error| wrong(error, &of_publisher(names, &profile), &values))?.qos;
     let fields = PyDict::new(py);
     fields.set_item("reliability", reliability(qos.reliability))?;
     fields.set_item("durability", durability(qos.durability))?;
@@ -129,8 +135,9 @@ fn subscriber_qos<'py>(
     profile: Numbers,
     values: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<(Bound<'py, PyAny>, f64)> {
-    let values = self::values(&values)?;
-    let asked = request(Names { topic, id }, &profile_of(profile), &values).map_err(wrong)?;
+    let names = Names { topic, id };
+    let asked = request(names, &profile_of(profile), &self::values(&values)?);
+    let asked = asked.map_err(|error| wrong(error, &of_subscription(names), &values))?;
     let fields = PyDict::new(py);
     fields.set_item("reliability", reliability(asked.qos.reliability))?;
     fields.set_item("durability", durability(asked.qos.durability))?;
@@ -185,7 +192,9 @@ fn publisher_status(
     node: &str,
     before: Vec<u64>,
 ) -> PyResult<PythonStatus> {
-    let publisher = publisher.get().core()?;
+    let object = publisher.get();
+    let publisher = object.core()?;
+    object.release_copied();
     let now = py.detach(|| (publisher.statistics(), publisher.subscriber_count() as u64));
     Ok(to_python(Status::of_publisher(node, publisher.topic(), &now.0, now.1, &before)))
 }

@@ -80,8 +80,9 @@ def test_profile_and_parameters_become_the_cores_qos():
 def test_a_wrong_value_is_an_error_with_the_arguments_of_rclpys_exception(wrong):
     with pytest.raises(ValueError) as raised:
         policy.subscriber_qos("/eye", "", DEFAULT, [1000, wrong, ""])
-    name, _value, reason = raised.value.args
+    name, value, reason = raised.value.args
     assert (name, reason) == ("rgaps./eye.subscription.slack", "it must be a whole number from 0 to 2147483647")
+    assert value is wrong
 
 
 def test_descriptors_are_taken_or_refused_counted_and_logged_once():
