@@ -324,7 +324,7 @@ impl Manager {
                 topic.slot_table.release_subscriber(slot);
                 topic.segment.wake_everybody();
                 // It may have been the last to hold what somebody who has gone had published.
-                topic.reclaim();
+                topic.finish_draining();
             }
         }
         self.topic_changed(occupied.topic);
@@ -463,7 +463,7 @@ impl Manager {
         if let Some(mut outbound) = topic.outbound.remove(&host) {
             outbound.join();
             topic.slot_table.release_subscriber(outbound.slot);
-            topic.reclaim();
+            topic.finish_draining();
         }
         self.topic_changed(id);
     }
@@ -482,7 +482,7 @@ impl Manager {
         self.has_draining = false;
         for id in unreclaimed {
             let Some(topic) = self.topics.get(&id) else { continue };
-            topic.reclaim();
+            topic.finish_draining();
             match has_draining(&topic) {
                 true => self.has_draining = true,
                 false => self.topic_changed(id),

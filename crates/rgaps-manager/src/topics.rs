@@ -223,11 +223,11 @@ impl Topic {
         local.or_else(|| outbound().map(|outbound| outbound.control.event()))
     }
 
-    /// Reclaims the messages of draining publishers, and frees each pool with its last message.
-    pub(crate) fn reclaim(&self) {
+    /// Frees the messages of draining publishers that no subscriber needs, and each pool with its last message.
+    pub(crate) fn finish_draining(&self) {
         let draining: Vec<PublisherSlot> = self.slot_table.draining().collect();
         for slot in draining {
-            if self.slot_table.reclaim(slot) == 0 {
+            if self.slot_table.finish_draining(slot) == 0 {
                 self.pools.remove(slot);
             }
         }
@@ -246,7 +246,7 @@ impl Topic {
         local.chain(self.outbound.values().map(|outbound| outbound.control.event())).for_each(|event| {
             let _ = event.signal();
         });
-        if self.slot_table.reclaim(slot) == 0 {
+        if self.slot_table.finish_draining(slot) == 0 {
             self.pools.remove(slot);
         }
     }

@@ -162,7 +162,7 @@ impl Topic {
         self.slot_table.release_subscriber(slot);
         for (_, slot) in &self.writers {
             self.slot_table.drain_publisher(*slot);
-            self.slot_table.reclaim(*slot);
+            self.slot_table.finish_draining(*slot);
         }
     }
 }

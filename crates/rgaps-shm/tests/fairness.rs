@@ -164,14 +164,14 @@ fn publishers_that_left_make_way_unless_a_message_of_theirs_is_held() {
         first = first.or_else(|| Some((take(&mut stopped).unwrap(), publisher.port.slot())));
         let slot = publisher.port.slot();
         assert!(host.slot_table.drain_publisher(slot));
-        host.slot_table.reclaim(slot);
+        host.slot_table.finish_draining(slot);
     }
     let (held, first) = first.unwrap();
     assert!(host.slot_table.draining().any(|slot| slot == first), "a publisher whose message is held stays");
     let left = sequences(&mut stopped).len() as u64;
     assert_eq!(left + lost(&stopped) + 1, 3 * PUBLISHERS_MAX as u64);
     drop(held);
-    assert_eq!(host.slot_table.draining().map(|slot| host.slot_table.reclaim(slot)).sum::<usize>(), 0);
+    assert_eq!(host.slot_table.draining().map(|slot| host.slot_table.finish_draining(slot)).sum::<usize>(), 0);
     assert_eq!(host.slot_table.messages_in_use(), 0);
 }
 
@@ -243,7 +243,7 @@ fn a_topic_uses_no_more_memory_after_its_participants_have_left() {
         let slot = publisher.port.slot();
         host.release(&reader);
         assert!(host.slot_table.drain_publisher(slot));
-        host.slot_table.reclaim(slot);
+        host.slot_table.finish_draining(slot);
     };
     // Until every slot of the queue has been used.
     (0..QUEUE_SLOTS / 300 + 1).for_each(|_| go_by());

@@ -20,7 +20,7 @@ fn overrun(host: &Host) {
     }
     let slot = other.port.slot();
     assert!(host.slot_table.drain_publisher(slot));
-    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.finish_draining(slot), 0);
 }
 
 /// A late joiner for which history has a message that is older than a lap of the queue.
@@ -35,13 +35,13 @@ fn late_joiner(host: &Host, old: &mut Publisher, depth: u32) -> ReaderPort {
 /// Takes the one message of a publisher that has left. Its slot is free once the message is released.
 fn takes_the_last(host: &Host, old: &Publisher, late: &mut ReaderPort) {
     let (slot, lost_before) = (old.port.slot(), lost(late));
-    let left = host.slot_table.reclaim(slot);
+    let left = host.slot_table.finish_draining(slot);
     let held = take(late);
     let taken = held.as_ref().map(|held| held.info().sequence);
     assert_eq!((left, taken, lost(late) - lost_before), (1, Some(1), 0), "(left, taken, lost)");
-    assert_eq!(host.slot_table.reclaim(slot), 1, "it is held");
+    assert_eq!(host.slot_table.finish_draining(slot), 1, "it is held");
     drop(held);
-    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.finish_draining(slot), 0);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_successor_keeps_what_history_gave_to_subscribers_whose_words_it_lacks() {
     let successor = Host { slot_table: SlotTable::new(host.slot_table.segment().clone()), ..host };
     let slot = old.port.slot();
     assert!(successor.slot_table.drain_publisher(slot));
-    assert_eq!(successor.slot_table.reclaim(slot), 1, "the subscriber may want it");
+    assert_eq!(successor.slot_table.finish_draining(slot), 1, "the subscriber may want it");
     let (own, topic) = (late.pages(), successor.slot_table.segment().topic());
     let handed_back = SubscriberPages::attach(own.file().unwrap().clone(), own.place(), topic, late.slot()).unwrap();
     successor.slot_table.adopt_pages(handed_back);

@@ -250,7 +250,7 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
     assert_eq!(held.readiness(), Readiness::Poisoned);
     assert!(take(&mut reader).is_none());
     drop(held);
-    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.finish_draining(slot), 0);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_dead_publishers_slot_is_freed_whatever_it_left_in_its_words() {
             life.store(life.load(Ordering::Relaxed) & !0xff | u64::from(flags), Ordering::Relaxed);
         }
         assert!(host.slot_table.drain_publisher(slot));
-        assert_eq!(host.slot_table.reclaim(slot), 0, "{flags:#x}");
+        assert_eq!(host.slot_table.finish_draining(slot), 0, "{flags:#x}");
         assert_eq!(host.slot_table.draining().count(), 0);
     }
 }
@@ -359,12 +359,12 @@ fn a_dead_publishers_messages_are_still_read_and_then_its_slot_is_free() {
     drop(abandoned); // Neither published nor given back.
     let slot = publisher.port.slot();
     assert!(host.slot_table.drain_publisher(slot));
-    assert_eq!(host.slot_table.reclaim(slot), 2);
+    assert_eq!(host.slot_table.finish_draining(slot), 2);
     let first = take(&mut reader).unwrap();
     assert_eq!(take(&mut reader).unwrap().info().sequence, 2);
-    assert_eq!(host.slot_table.reclaim(slot), 1);
+    assert_eq!(host.slot_table.finish_draining(slot), 1);
     drop(first);
-    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.finish_draining(slot), 0);
     assert_eq!(host.slot_table.messages_in_use(), 0);
     assert_eq!(host.slot_table.draining().count(), 0);
 }
@@ -460,7 +460,7 @@ fn the_table_has_the_newest_message_of_a_host_after_its_writer_died() {
     publisher.port.give_back(loan);
     let slot = publisher.port.slot();
     host.slot_table.drain_publisher(slot);
-    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.finish_draining(slot), 0);
     let found = received();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
     assert!(

@@ -38,7 +38,7 @@ fn a_late_joiner_gets_the_history_though_the_port_ended_with_the_last_subscriber
         let mut to = pair.to();
         let Subscribing { manager, topic, .. } = &mut *to;
         manager.end(topic, FROM);
-        topic.reclaim();
+        topic.finish_draining();
         topic.subscribers.clear();
     }
     let mut late = late(&pair);

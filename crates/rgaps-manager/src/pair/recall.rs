@@ -159,7 +159,7 @@ fn a_host_that_cannot_be_reached_keeps_no_memory_of_publishers_that_left() {
     pair.topic.publishers.clear();
     until("the end of the sender", || {
         // What the manager does each tick.
-        pair.topic.reclaim();
+        pair.topic.finish_draining();
         pair.publish.reconcile(&mut pair.topic, &pair.directory);
         pair.events.try_iter().any(|event| matches!(event, Event::SenderEnded { .. }))
     });

@@ -274,7 +274,7 @@ fn messages_of_publishers_that_leave_together_are_counted() {
     newcomer.leave(&pair);
     pair.topic.drain(slot);
     pair.topic.publishers.clear();
-    pair.topic.reclaim();
+    pair.topic.finish_draining();
     assert!(pair.topic.slot_table.draining().next().is_none());
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     until("the note", || subscriber.lost() == 5);
@@ -297,7 +297,7 @@ fn messages_of_publishers_that_leave_together_during_a_cut_are_counted() {
     newcomer.leave(&pair);
     pair.topic.drain(slot);
     pair.topic.publishers.clear();
-    pair.topic.reclaim();
+    pair.topic.finish_draining();
     assert!(pair.topic.slot_table.draining().next().is_none());
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     pair.mend();

@@ -157,7 +157,7 @@ impl Walk {
     }
 
     fn step(&mut self) {
-        self.pair.topic.reclaim();
+        self.pair.topic.finish_draining();
         let Also { latched, receivers, senders, bytes, room } = self.also;
         match self.random.below(9) {
             0 | 1 => {

@@ -124,7 +124,7 @@ impl SlotTable {
                     false => Full { limit: PUBLISHERS_MAX, what: "publishers" },
                 });
             };
-            self.reclaim_dropping(slot, Need::Soft);
+            self.free_dropping(slot, Need::Soft);
         }
     }
 
@@ -334,7 +334,7 @@ impl SlotTable {
         let header = self.segment.header();
         clear_bit(&header.publishers.0, index);
         clear_bit(&header.space.0.sleepers, index);
-        self.reclaim(slot);
+        self.finish_draining(slot);
         self.segment.wake_everybody();
         true
     }
@@ -351,19 +351,19 @@ impl SlotTable {
             bits(mask).filter(|index| !active.contains(index)).for_each(|index| clear_bit(mask, index));
         }
         for slot in self.draining().collect::<Vec<_>>() {
-            self.reclaim(slot);
+            self.finish_draining(slot);
         }
         self.segment.wake_everybody();
     }
 
     /// Frees the messages of a draining publisher that no subscriber needs. Returns how many are left. At 0 its slot is free, and its pool may be
     /// released. Safe to repeat.
-    pub fn reclaim(&self, slot: PublisherSlot) -> usize {
-        self.reclaim_dropping(slot, Need::None)
+    pub fn finish_draining(&self, slot: PublisherSlot) -> usize {
+        self.free_dropping(slot, Need::None)
     }
 
-    /// Like `reclaim`, but also frees messages whose need is at most `dropped`.
-    fn reclaim_dropping(&self, slot: PublisherSlot, dropped: Need) -> usize {
+    /// Like `finish_draining`, but also frees messages whose need is at most `dropped`.
+    fn free_dropping(&self, slot: PublisherSlot, dropped: Need) -> usize {
         let Some(words) = self.segment.publisher(slot.index) else { return 0 };
         if words.state.load(Ordering::Acquire) != SlotState::Draining.word(slot.generation) {
             return 0;

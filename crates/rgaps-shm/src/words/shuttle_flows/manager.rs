@@ -58,7 +58,7 @@ impl Manager {
     /// Like `SlotTable::admit_publisher`, when all other slots are occupied.
     pub(super) fn admit_publisher(&mut self, index: usize) -> Option<(SlotId, Publisher)> {
         let topic = self.0.topic.clone();
-        if self.reclaim(index, Need::None) > 0 && self.reclaim(index, Need::Soft) > 0 {
+        if self.free_dropping(index, Need::None) > 0 && self.free_dropping(index, Need::Soft) > 0 {
             return None;
         }
         let words = &topic.publishers[index];
@@ -81,12 +81,12 @@ impl Manager {
         let (active, draining) = (slot_state(generation, ACTIVE), slot_state(generation, DRAINING));
         assert!(words.state.compare_exchange(active, draining, Ordering::AcqRel, Ordering::Relaxed).is_ok());
         self.topic().publisher_mask.fetch_and(!(1 << slot), Ordering::SeqCst);
-        self.reclaim(slot, Need::None);
+        self.free_dropping(slot, Need::None);
         self.topic().wake_all();
     }
 
-    /// Like `SlotTable::reclaim_dropping`: how many messages of a draining publisher are left.
-    pub(super) fn reclaim(&self, slot: usize, spared: Need) -> usize {
+    /// Like `SlotTable::free_dropping`: how many messages of a draining publisher are left.
+    pub(super) fn free_dropping(&self, slot: usize, spared: Need) -> usize {
         let topic = self.topic();
         let words = &topic.publishers[slot];
         let state = words.state.load(Ordering::Acquire);
@@ -159,7 +159,7 @@ impl Manager {
     /// Checks that no message is left after all publishers and subscribers have left.
     pub(super) fn check_nothing_is_left(&self) {
         for slot in 0..PUBLISHERS {
-            assert_eq!(self.reclaim(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");
+            assert_eq!(self.free_dropping(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");
             assert_eq!(self.topic().publishers[slot].state.load(Ordering::Acquire) & 3, FREE);
         }
     }
