@@ -441,7 +441,7 @@ impl SlotTable {
         match life.state {
             State::Free => true,
             State::Loaned => words.give_back(generation, owner),
-            State::Published | State::Filling | State::Poisoned => {
+            State::Published | State::Pending | State::Poisoned => {
                 words.abandon(generation);
                 // Its owner may have died between setting RECLAIMING and reading the hold words.
                 words.resume(generation);

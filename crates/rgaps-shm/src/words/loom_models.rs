@@ -655,7 +655,7 @@ fn loom_ready_bytes_are_there_when_the_word_says_so_and_never_once_it_is_poisone
     model(|| {
         let topic = Topic::new();
         let generation = topic.words().try_loan(OWNER, Generation(0)).unwrap();
-        assert!(topic.words().complete(generation, OWNER, State::Filling, false));
+        assert!(topic.words().complete(generation, OWNER, State::Pending, false));
         let stream = spawn(&topic, move |topic| {
             topic.write(1);
             topic.ready.store(ready_word(generation), Ordering::Release);
@@ -676,7 +676,7 @@ fn loom_ready_a_block_is_not_used_again_while_a_stream_fills_it() {
     model(|| {
         let topic = Topic::of(2, 0, 0);
         let generation = topic.words().try_loan(OWNER, Generation(0)).unwrap();
-        assert!(topic.words().complete(generation, OWNER, State::Filling, false));
+        assert!(topic.words().complete(generation, OWNER, State::Pending, false));
         let stream = spawn(&topic, move |topic| {
             topic.write(1);
             topic.ready.store(ready_word(generation), Ordering::Release);
@@ -691,7 +691,7 @@ fn loom_ready_poisoning_and_leaving_history_at_once_both_succeed() {
     model(|| {
         let topic = Topic::of(2, 0, 0);
         let generation = topic.words().try_loan(OWNER, Generation(0)).unwrap();
-        assert!(topic.words().complete(generation, OWNER, State::Filling, true));
+        assert!(topic.words().complete(generation, OWNER, State::Pending, true));
         let manager = spawn(&topic, move |topic| assert!(topic.words().poison(generation)));
         assert!(topic.words().leave_history(generation));
         manager.join().unwrap();

@@ -3,8 +3,8 @@
 //! ```text
 //!   life word of an entry, written by its owner, and by the manager once the owner is dead:
 //!
-//!   FREE ──try_loan──▶ LOANED ──complete──▶ PUBLISHED | FILLING ──try_reclaim──▶ + RECLAIMING ──finish──▶ FREE, generation + 1
-//!    ▲                   │                     FILLING ──poison──▶ POISONED          │
+//!   FREE ──try_loan──▶ LOANED ──complete──▶ PUBLISHED | PENDING ──try_reclaim──▶ + RECLAIMING ──finish──▶ FREE, generation + 1
+//!    ▲                   │                     PENDING ──poison──▶ POISONED          │
 //!    └────give_back──────┘                                   ◀─a subscriber holds it─┘
 //!
 //!   hold word of subscriber s for the entry, written by s, and by its stream (RELEASED):
@@ -17,7 +17,7 @@
 //! cursor that is not older than its depth, and its hold words say which messages it holds.
 //!
 //! Words       `life`: generation, owner, state, and whether history keeps the message. `ready`: READY is written by the producer's stream while
-//!             FILLING, POISONED by `poison`. `hold[s]`: generation and state. `cursor`: written by the subscriber.
+//!             PENDING, POISONED by `poison`. `hold[s]`: generation and state. `cursor`: written by the subscriber.
 //! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by the process that set RECLAIMING. M3 a HELD message is
 //!             not freed. M4 a message that a keep-all subscriber has not read is not freed.
 //! Deaths      A subscriber: the manager frees its slot. Publishers read the words only of slots that are active in the generation that they know
@@ -66,7 +66,7 @@ pub enum State {
     /// Complete, with its bytes.
     Published,
     /// Complete except for its bytes, which a stream writes; `ready` says when they are there.
-    Filling,
+    Pending,
     /// Complete, but its bytes will never be there.
     Poisoned,
 }
@@ -95,7 +95,7 @@ impl Life {
             State::Free => 0,
             State::Loaned => 1,
             State::Published => 2,
-            State::Filling => 3,
+            State::Pending => 3,
             State::Poisoned => 4,
         };
         let flags = if self.kept { KEPT } else { 0 } | if self.reclaiming { RECLAIMING } else { 0 };
@@ -107,7 +107,7 @@ impl Life {
             0 => State::Free,
             1 => State::Loaned,
             2 => State::Published,
-            3 => State::Filling,
+            3 => State::Pending,
             4 => State::Poisoned,
             _ => return None,
         };
@@ -124,7 +124,7 @@ impl Life {
 
     /// Whether it is complete: in the queue, or about to be.
     pub fn is_complete(&self) -> bool {
-        matches!(self.state, State::Published | State::Filling | State::Poisoned)
+        matches!(self.state, State::Published | State::Pending | State::Poisoned)
     }
 
     /// Whether a subscriber may begin to hold it.
@@ -317,7 +317,7 @@ impl<'a> MessageWords<'a> {
         Some(generation)
     }
 
-    /// LOANED → PUBLISHED, or FILLING if a stream writes the bytes. The caller has written everything else about the message, and reserves a
+    /// LOANED → PUBLISHED, or PENDING if a stream writes the bytes. The caller has written everything else about the message, and reserves a
     /// queue slot for it afterwards. False if the entry is no longer this owner's loan.
     #[must_use]
     pub fn complete(&self, generation: Generation, owner: u16, state: State, kept: bool) -> bool {
@@ -379,13 +379,13 @@ impl<'a> MessageWords<'a> {
         self.update(generation, |life| life.kept.then_some(Life { kept: false, ..life }))
     }
 
-    /// FILLING → POISONED: the stream will never write the bytes. True if this call did so.
+    /// PENDING → POISONED: the stream will never write the bytes. True if this call did so.
     pub fn poison(&self, generation: Generation) -> bool {
         if self.ready.load(Ordering::Relaxed) == ready_word(generation) {
             return false;
         }
         let poisoned = self.update(generation, |life| {
-            (life.state == State::Filling).then_some(Life { state: State::Poisoned, ..life })
+            (life.state == State::Pending).then_some(Life { state: State::Poisoned, ..life })
         });
         // Ends the wait of streams, also if a manager poisoned the life word and died before it wrote this one. A stream that writes READY later
         // changes nothing: the life word decides.
@@ -464,7 +464,7 @@ impl<'a> MessageWords<'a> {
         match life.map(|life| life.state) {
             Some(State::Published) => Readiness::Ready,
             Some(State::Poisoned) => Readiness::Poisoned,
-            Some(State::Filling) => match self.ready.load(Ordering::Acquire) {
+            Some(State::Pending) => match self.ready.load(Ordering::Acquire) {
                 word if word == ready_word(generation) => Readiness::Ready,
                 word if word == poisoned_word(generation) => Readiness::Poisoned,
                 _ => Readiness::Pending,
@@ -628,7 +628,7 @@ mod tests {
         let entry = Entry::new();
         let words = entry.words();
         let generation = words.try_loan(3, Generation(0)).unwrap();
-        assert!(words.complete(generation, 3, State::Filling, false));
+        assert!(words.complete(generation, 3, State::Pending, false));
         entry.cursor.store(1, Ordering::Release);
         assert_eq!(words.readiness(generation), Readiness::Pending);
         assert!(!entry.reclaim(generation, 10, 1, Need::Soft), "a stream may still write into its block");
@@ -733,7 +733,7 @@ mod tests {
         let other = Entry::new();
         let words = other.words();
         let generation = words.try_loan(3, Generation(4)).unwrap();
-        assert!(words.complete(generation, 3, State::Filling, false));
+        assert!(words.complete(generation, 3, State::Pending, false));
         assert_eq!(words.readiness(generation.next()), Readiness::Pending);
         // The ready word may be seen before the life word.
         other.ready.store(poisoned_word(generation), Ordering::Relaxed);
@@ -749,7 +749,7 @@ mod tests {
         again.ready.store(ready_word(Generation(4)), Ordering::Relaxed);
         let words = again.words();
         let generation = words.try_loan(3, Generation(5)).unwrap();
-        assert!(words.complete(generation, 3, State::Filling, false) && words.poison(generation));
+        assert!(words.complete(generation, 3, State::Pending, false) && words.poison(generation));
         assert_eq!(again.ready.load(Ordering::Relaxed), poisoned_word(generation), "streams that wait go on");
         again.ready.store(generation.0 << 2, Ordering::Relaxed);
         words.abandon(generation);

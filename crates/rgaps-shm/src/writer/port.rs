@@ -266,7 +266,7 @@ impl WriterPort {
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
     ) -> Result<(Position, PendingMessage), PublishError> {
-        let (position, message) = self.publish_to(loan, spec, Since::default(), State::Filling)?;
+        let (position, message) = self.publish_to(loan, spec, Since::default(), State::Pending)?;
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
@@ -283,7 +283,7 @@ impl WriterPort {
         self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
     }
 
-    /// `since`: subscribers that joined before that do not get the message. `state`: `Published`, or `Filling` if a stream writes the
+    /// `since`: subscribers that joined before that do not get the message. `state`: `Published`, or `Pending` if a stream writes the
     /// bytes.
     fn publish_to(
         &mut self,

@@ -38,7 +38,7 @@ pub(crate) trait OnCompletion {
 
 /// A stream's pending work for a publisher.
 #[derive(Debug)]
-pub(crate) enum Filling {
+pub(crate) enum StreamFill {
     /// A published message whose bytes the stream writes.
     Message(PendingMessage),
     /// The block of a failed publication, which earlier work of the stream may still fill.
@@ -47,7 +47,7 @@ pub(crate) enum Filling {
     Word,
 }
 
-impl OnCompletion for Filling {
+impl OnCompletion for StreamFill {
     fn completed(self, written: bool) {
         match self {
             Self::Message(pending) if !written && pending.poison() => {

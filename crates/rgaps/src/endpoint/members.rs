@@ -8,7 +8,7 @@ use rgaps_device::PoolMemory;
 use rgaps_shm::{Segment, SubscriberPages, WriterPort};
 
 use crate::endpoint::attachment::Attachment;
-use crate::endpoint::completions::{Completions, Filling, Releasing};
+use crate::endpoint::completions::{Completions, StreamFill, Releasing};
 use crate::endpoint::idle::IdlePool;
 use crate::endpoint::maintained::Maintained;
 
@@ -67,7 +67,7 @@ pub(crate) enum Upkeep {
     Publisher {
         topic: TopicId,
         slot: PublisherSlot,
-        completions: Weak<Completions<Filling>>,
+        completions: Weak<Completions<StreamFill>>,
         idle: IdlePool,
     },
     Subscriber {

@@ -19,7 +19,7 @@ use rgaps_shm::{
 use crate::dynamic::DynamicMeta;
 use crate::endpoint::answer::pool_description;
 use crate::endpoint::attachment::Attachment;
-use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, Filling, STREAM_TIMEOUT};
+use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, StreamFill, STREAM_TIMEOUT};
 use crate::endpoint::error::NodeError;
 use crate::endpoint::hello::SessionError;
 use crate::endpoint::idle::IdlePool;
@@ -42,7 +42,7 @@ pub(crate) struct PublisherInner {
     pub(crate) attachment: Attachment<PublisherSlot>,
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
-    pub(crate) completions: Arc<Completions<Filling>>,
+    pub(crate) completions: Arc<Completions<StreamFill>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
     pub(crate) qos: qos::PublisherQos,
@@ -321,7 +321,7 @@ impl PublisherInner {
     ) -> PublishError {
         let is_under_way = matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
         match stream {
-            Some(stream) => self.completions.add(stream, Filling::Block(message, self.port.clone())),
+            Some(stream) => self.completions.add(stream, StreamFill::Block(message, self.port.clone())),
             None if is_under_way => {}
             None => self.port().give_back(message),
         }
@@ -380,8 +380,8 @@ impl PublisherInner {
         let published = port.publish_pending(loan, &spec);
         drop(port);
         let (position, told) = match published {
-            Ok((position, pending)) => (Ok(position), Filling::Message(pending)),
-            Err(error) => (Err(error), Filling::Word),
+            Ok((position, pending)) => (Ok(position), StreamFill::Message(pending)),
+            Err(error) => (Err(error), StreamFill::Word),
         };
         self.completions.add(stream, told);
         position.map(handle).map_err(topic)

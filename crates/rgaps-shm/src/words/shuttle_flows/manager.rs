@@ -110,7 +110,7 @@ impl Manager {
         match life.state {
             State::Free => true,
             State::Loaned => words.give_back(message.generation, owner),
-            State::Published | State::Filling | State::Poisoned => {
+            State::Published | State::Pending | State::Poisoned => {
                 words.abandon(message.generation);
                 words.resume(message.generation);
                 assert_ne!(words.readiness(message.generation), Readiness::Pending);

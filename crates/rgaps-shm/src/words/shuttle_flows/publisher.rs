@@ -119,7 +119,7 @@ impl Publisher {
 
     /// Like `WriterPort::publish_to`.
     fn publish(&mut self, message: MessageRef) {
-        let state = if one_in(4) { State::Filling } else { State::Published };
+        let state = if one_in(4) { State::Pending } else { State::Published };
         let entry = self.topic().entry(message.index);
         entry.position.store(u64::MAX, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -135,7 +135,7 @@ impl Publisher {
         entry.position.store(position.0, Ordering::Release);
         self.outstanding.push_back(Outstanding { message, position: position.0, was_kept });
         self.sequence += 1;
-        if state == State::Filling {
+        if state == State::Pending {
             self.pending.push_back(message);
         }
         self.subscribers.wake();
