@@ -174,11 +174,11 @@ impl<'a> Consumer<'a> {
 
     /// Consumes one record; `false` after a time-out.
     fn step(&mut self) -> Result<bool, LinkError> {
-        let Some(arrival) = self.receiver.next(WATCHDOG)? else { return Ok(false) };
-        let (header, span) = (*arrival.header(), arrival.payload());
+        let Some(record) = self.receiver.next(WATCHDOG)? else { return Ok(false) };
+        let (header, span) = (*record.header(), record.payload());
         let mut copy = vec![0; span.bytes as usize];
-        self.receiver.copy_out(&arrival, 0, &mut copy)?;
-        if self.receiver.release(arrival)? == Release::Torn {
+        self.receiver.copy_out(&record, 0, &mut copy)?;
+        if self.receiver.release(record)? == Release::Torn {
             self.torn += 1;
             return Ok(true);
         }
@@ -288,8 +288,8 @@ pub fn small_messages_batch_their_credit(fixture: &dyn Fixture) {
         while held.len() <= records as usize {
             held.push(pair.receiver.next(WATCHDOG).unwrap().expect("a record"));
         }
-        for arrival in held {
-            assert_eq!(pair.receiver.release(arrival).unwrap(), Release::Intact);
+        for record in held {
+            assert_eq!(pair.receiver.release(record).unwrap(), Release::Intact);
         }
         pair.sender.drain(WATCHDOG).unwrap();
         pair.receiver.counters().credits_sent
@@ -404,10 +404,10 @@ pub fn a_sender_that_closes_ends_the_stream_behind_its_last_record(fixture: &dyn
 pub fn a_receiver_that_closes_is_seen_by_the_sender(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     send(pair.sender.as_mut(), 1, &content(1, 100)).unwrap();
-    let arrival = pair.receiver.next(WATCHDOG).unwrap().unwrap();
+    let record = pair.receiver.next(WATCHDOG).unwrap().unwrap();
     pair.receiver.close();
     pair.receiver.close();
-    assert_eq!(pair.receiver.release(arrival).unwrap(), Release::Intact);
+    assert_eq!(pair.receiver.release(record).unwrap(), Release::Intact);
     assert!(matches!(pair.receiver.next(WATCHDOG), Err(LinkError::Closed { by_peer: false })));
     let error = loop {
         if let Err(error) = pair.sender.progress() {

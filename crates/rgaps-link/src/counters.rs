@@ -34,7 +34,7 @@ pub struct ReceiverCounters {
     pub bytes: u64,
     /// Calls to the transport that returned data.
     pub reads: u64,
-    /// Batches: groups of arrivals that the consumer took at once.
+    /// Batches: groups of records that the consumer took at once.
     pub batches: u64,
     /// Wake-ups of a sleeping consumer.
     pub wakes: u64,

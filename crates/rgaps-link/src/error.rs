@@ -1,7 +1,7 @@
 //! Errors of a link, and which side caused them.
 //!
 //! Unless a variant says otherwise, an error ends the link, and every later call returns the same error: drop the link, free the partial
-//! messages (`Assembler::abandon`), set up a new link and resend the unacknowledged messages. Ring memory and arrivals already taken
+//! messages (`Assembler::abandon`), set up a new link and resend the unacknowledged messages. Ring memory and records already taken
 //! stay readable.
 
 use std::time::Duration;
@@ -108,14 +108,14 @@ pub enum LinkError {
     /// Caller: the record is invalid. Nothing was sent; the link is not broken.
     #[error("record was not sent: {0}")]
     Unsendable(RecordError),
-    /// Caller: it released arrivals out of order. The link is not broken, but the arrival's bytes stay occupied.
+    /// Caller: it released records out of order. The link is not broken, but the record's bytes stay occupied.
     #[error(
-        "arrival at {found} was released while the one at {expected} is held; release arrivals in the order of next()"
+        "record at {found} was released while the one at {expected} is held; release records in the order of next()"
     )]
     ReleaseOrder {
-        /// The oldest held arrival.
+        /// The oldest held record.
         expected: Position,
-        /// The arrival passed to `release`.
+        /// The record passed to `release`.
         found: Position,
     },
     /// Caller: it waits for too many file descriptors. The link is not broken.

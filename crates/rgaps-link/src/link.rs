@@ -175,9 +175,9 @@ impl RingRecord {
     }
 }
 
-/// Whether an arrival was whole until its release. Use bytes copied from it only after `Intact`.
+/// Whether a record was whole until its release. Use bytes copied from it only after `Intact`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "bytes copied from a torn arrival must be discarded"]
+#[must_use = "bytes copied from a torn record must be discarded"]
 pub enum Release {
     /// It was whole. Always so with flow control on.
     Intact,
@@ -185,7 +185,7 @@ pub enum Release {
     Torn,
 }
 
-/// The receiving side of a link. Its consumer takes an arrival, copies its payload, releases it, and checks the result of the release.
+/// The receiving side of a link. Its consumer takes a record, copies its payload, releases it, and checks the result of the release.
 pub trait LinkReceiver: Send {
     /// The agreed shape of the ring.
     fn geometry(&self) -> &RingGeometry;
@@ -199,13 +199,13 @@ pub trait LinkReceiver: Send {
 
     /// Copies a part of the payload, starting at `at`. With flow control off the sender may overwrite it during the copy; `release` then returns
     /// `Torn`.
-    fn copy_out(&self, arrival: &RingRecord, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
-        Ok(self.memory().copy_out(arrival.payload, at, to)?)
+    fn copy_out(&self, record: &RingRecord, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
+        Ok(self.memory().copy_out(record.payload, at, to)?)
     }
 
     /// Releases a record's bytes, in the order of `next`, sends credit when due, and returns whether the record was whole until now. Also
     /// works after the link has ended.
-    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError>;
+    fn release(&mut self, record: RingRecord) -> Result<Release, LinkError>;
 
     /// Its counters.
     fn counters(&self) -> ReceiverCounters;

@@ -83,7 +83,7 @@ struct Partial {
 
 /// A record in the ring, and what to do when its bytes are in the pool.
 struct Landed {
-    arrival: rgaps_link::RingRecord,
+    record: rgaps_link::RingRecord,
     /// When it was complete in the ring.
     at: u64,
     /// Its message, which is lost if the record turns out to be torn.
@@ -218,7 +218,7 @@ impl Arrival {
         let copying = !self.landed.is_empty();
         let timeout = if copying { Duration::ZERO } else { TICK };
         match self.arrivals.next(timeout).map_err(|error| error.to_string())? {
-            Some(arrival) => self.accept(arrival),
+            Some(record) => self.accept(record),
             None if copying => {
                 self.wait_for_copy(COPY_TICK)?;
                 self.settle()
@@ -279,16 +279,16 @@ impl Arrival {
     }
 
     /// Starts the copy of a record that has arrived. `finish` handles the record when the copy is complete.
-    fn accept(&mut self, arrival: rgaps_link::RingRecord) -> Result<(), String> {
+    fn accept(&mut self, record: rgaps_link::RingRecord) -> Result<(), String> {
         let at = clock::realtime_ns();
         self.state.charge.hear(at);
-        let events = self.assembler.push(arrival.header(), arrival.payload()).map_err(|error| error.to_string())?;
-        let mut landed = Landed { arrival, at, touched: None, complete: None, aborted: None, copying: false };
+        let events = self.assembler.push(record.header(), record.payload()).map_err(|error| error.to_string())?;
+        let mut landed = Landed { record, at, touched: None, complete: None, aborted: None, copying: false };
         for event in events {
             match event {
                 Assembled::Begin { message, origin, total, envelope } => {
                     landed.touched = Some(message);
-                    self.begin(message, origin, total, &landed.arrival, envelope)?;
+                    self.begin(message, origin, total, &landed.record, envelope)?;
                 }
                 Assembled::Data { message, offset, span } => {
                     landed.touched = Some(message);
@@ -326,7 +326,7 @@ impl Arrival {
 
     /// Handles a record that is in the pool: releases it (which returns credit), and publishes its message if this was the last record.
     fn finish(&mut self, landed: Landed) -> Result<(), String> {
-        let Landed { arrival, at, touched, mut complete, aborted, .. } = landed;
+        let Landed { record, at, touched, mut complete, aborted, .. } = landed;
         if let Some(message) = aborted {
             self.give_back(message);
         }
@@ -335,7 +335,7 @@ impl Arrival {
         if lossless && let Some(message) = complete.take() {
             self.publish(message, at)?;
         }
-        match self.arrivals.release(arrival).map_err(|error| error.to_string())? {
+        match self.arrivals.release(record).map_err(|error| error.to_string())? {
             Release::Intact => complete.map_or(Ok(()), |message| self.publish(message, at)),
             Release::Torn => {
                 self.torn += 1;
@@ -350,7 +350,7 @@ impl Arrival {
         message: MessageId,
         origin: Origin,
         total: u64,
-        arrival: &rgaps_link::RingRecord,
+        record: &rgaps_link::RingRecord,
         envelope: RingSpan,
     ) -> Result<(), String> {
         let verdict = self.state.received.judge(origin);
@@ -361,7 +361,7 @@ impl Arrival {
         let mut bytes = [0; ENVELOPE_BYTES_MAX];
         let length = usize::try_from(envelope.bytes).unwrap_or(usize::MAX);
         let Some(place) = bytes.get_mut(..length) else { return Err(format!("an envelope of {length} B")) };
-        self.arrivals.copy_out(arrival, 0, place).map_err(|error| error.to_string())?;
+        self.arrivals.copy_out(record, 0, place).map_err(|error| error.to_string())?;
         let opened = envelope::open(place).map_err(|error| error.to_string())?;
         if matches!(verdict, Verdict::Seen(..)) && opened.history_depth == 0 {
             self.duplicates += 1;

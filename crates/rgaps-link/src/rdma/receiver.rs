@@ -148,7 +148,7 @@ pub struct RdmaReceiver {
     wanted: bool,
     /// Received records that the consumer has not taken.
     arrivals: VecDeque<RingRecord>,
-    /// Starts of the arrivals that the consumer holds, oldest first.
+    /// Starts of the records that the consumer holds, oldest first.
     held: VecDeque<Position>,
     to_repost: u32,
     liveness: LivenessSocket,
@@ -256,9 +256,9 @@ impl RdmaReceiver {
                 }
             }
         }
-        let arrival = self.arrivals.pop_front();
-        self.held.extend(arrival.as_ref().map(|arrival| arrival.placement.start));
-        Ok(arrival)
+        let record = self.arrivals.pop_front();
+        self.held.extend(record.as_ref().map(|record| record.placement.start));
+        Ok(record)
     }
 
     /// Checks whether the peer has ended. Call it when all records that completed before `said` was read are processed.
@@ -275,8 +275,8 @@ impl RdmaReceiver {
         loop {
             let start = Instant::now();
             loop {
-                if let Some(arrival) = self.arrived()? {
-                    return Ok(Some(arrival));
+                if let Some(record) = self.arrived()? {
+                    return Ok(Some(record));
                 }
                 if start.elapsed() >= self.options.spin {
                     break;
@@ -286,8 +286,8 @@ impl RdmaReceiver {
             self.completions.arm(false)?;
             // A peer that has ended by now has completed all its records.
             let said = self.liveness.look()?;
-            if let Some(arrival) = self.arrived()? {
-                return Ok(Some(arrival));
+            if let Some(record) = self.arrived()? {
+                return Ok(Some(record));
             }
             self.check_end(said)?;
             let rest = deadline.saturating_duration_since(Instant::now());
@@ -337,8 +337,8 @@ impl LinkReceiver for RdmaReceiver {
         self.next_until(deadline).map_err(|error| self.end(error))
     }
 
-    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError> {
-        let (start, end) = (arrival.placement.start, arrival.placement.end);
+    fn release(&mut self, record: RingRecord) -> Result<Release, LinkError> {
+        let (start, end) = (record.placement.start, record.placement.end);
         match self.held.front() {
             Some(expected) if *expected == start => {}
             expected => {
@@ -348,13 +348,13 @@ impl LinkReceiver for RdmaReceiver {
         }
         self.held.pop_front();
         self.to_repost += 1;
-        if let Some(pair) = self.batch.consume(end, arrival.header.ends_message(), self.ring.tail())
+        if let Some(pair) = self.batch.consume(end, record.header.ends_message(), self.ring.tail())
             && self.ended.is_none()
         {
             self.told = end;
             self.unsent = Some(pair);
             if let Err(error) = self.flush() {
-                // The next call of `next` returns it; the arrival stays released.
+                // The next call of `next` returns it; the record stays released.
                 self.end(error);
             }
         }

@@ -70,9 +70,9 @@ impl Fixture for Verbs {
     ) -> (Box<dyn LinkSender>, Box<dyn Any + Send>) {
         let (sender, mut receiver) = pair(options);
         let liar = std::thread::spawn(move || {
-            let arrival = receiver.next(WATCHDOG).unwrap();
+            let record = receiver.next(WATCHDOG).unwrap();
             receiver.lie(lie).unwrap();
-            (receiver, arrival)
+            (receiver, record)
         });
         (Box::new(sender), Box::new(liar))
     }
@@ -131,18 +131,18 @@ fn receive(receiver: &mut RdmaReceiver, noise: &Noise) -> (u64, LinkError) {
     let mut bytes = vec![0; receiver.geometry().chunk_bytes() as usize];
     let mut messages = 0;
     loop {
-        let arrival = match receiver.next(WATCHDOG) {
-            Ok(arrival) => arrival.expect("the sender goes on or ends"),
+        let record = match receiver.next(WATCHDOG) {
+            Ok(record) => record.expect("the sender goes on or ends"),
             Err(error) => return (messages, error),
         };
-        let header = *arrival.header();
+        let header = *record.header();
         let data = &mut bytes[..header.payload_bytes as usize];
-        receiver.copy_out(&arrival, 0, data).unwrap();
+        receiver.copy_out(&record, 0, data).unwrap();
         let whole = noise.message(header.message.0, header.total);
         assert!(whole[header.offset as usize..][..data.len()] == *data, "message {} differs", header.message.0);
         assert_eq!(header.message.0, messages + 1, "in order");
         messages += u64::from(header.ends_message());
-        assert_eq!(receiver.release(arrival).unwrap(), Release::Intact);
+        assert_eq!(receiver.release(record).unwrap(), Release::Intact);
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Arrivals {
     shared: Arc<Shared>,
     batch: VecDeque<RingRecord>,
     credit: CreditBatch,
-    /// Starts of the held arrivals, oldest first.
+    /// Starts of the held records, oldest first.
     held: VecDeque<Position>,
     unsent: UnsentCredit,
 }
@@ -124,10 +124,10 @@ impl LinkReceiver for Arrivals {
         let start = Instant::now();
         let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
         loop {
-            while let Some(arrival) = self.batch.pop_front() {
-                if self.shared.is_intact(arrival.placement.start) {
-                    self.held.push_back(arrival.placement.start);
-                    return Ok(Some(arrival));
+            while let Some(record) = self.batch.pop_front() {
+                if self.shared.is_intact(record.placement.start) {
+                    self.held.push_back(record.placement.start);
+                    return Ok(Some(record));
                 }
                 self.shared.count_torn();
             }
@@ -137,8 +137,8 @@ impl LinkReceiver for Arrivals {
         }
     }
 
-    fn release(&mut self, arrival: RingRecord) -> Result<Release, LinkError> {
-        let (start, end) = (arrival.placement.start, arrival.placement.end);
+    fn release(&mut self, record: RingRecord) -> Result<Release, LinkError> {
+        let (start, end) = (record.placement.start, record.placement.end);
         match self.held.front() {
             Some(expected) if *expected == start => {}
             expected => {
@@ -155,7 +155,7 @@ impl LinkReceiver for Arrivals {
             return Ok(Release::Torn);
         }
         self.shared.set_head(end);
-        if let Some(pair) = self.credit.consume(end, arrival.header.ends_message(), self.shared.written()) {
+        if let Some(pair) = self.credit.consume(end, record.header.ends_message(), self.shared.written()) {
             self.unsent.next = Some(pair);
             self.unsent.send(&self.stream);
         }

@@ -36,8 +36,8 @@ fn a_credit_with_swapped_words_acknowledges_nothing() {
     let heads = [1, 2, 3, 4, 5, 6].map(|id| MessageHead { id: MessageId(id), origin: Origin::default(), total: 9920 });
     assert_eq!(sender.post(&heads.map(|head| head.first(b"", &data))).unwrap(), 6);
     proxy.order(Swap { toward: Toward::Caller, after: 0, apart: 8 });
-    let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-    let _ = arrivals.release(arrival).unwrap();
+    let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+    let _ = arrivals.release(record).unwrap();
     let error = loop {
         match sender.progress() {
             Ok(progress) if progress.delayed_head.value() > 0 => break None,
@@ -85,8 +85,8 @@ fn a_large_record_with_swapped_words_anywhere_never_arrives() {
         let data: Vec<u8> = (0..(1 << 20) - 64_u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
         let head = |id| MessageHead { id: MessageId(id), origin: Origin::default(), total: data.len() as u64 };
         assert_eq!(sender.post(&[head(1).first(b"", &data)]).unwrap(), 1);
-        let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-        assert!(payload(&arrivals, &arrival) == data);
+        let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+        assert!(payload(&arrivals, &record) == data);
         proxy.order(Swap { toward: Toward::Listener, after, apart: 2 });
         assert_eq!(sender.post(&[head(2).first(b"", &data)]).unwrap(), 1);
         let error = arrivals.next(WATCHDOG).unwrap_err();
@@ -101,8 +101,8 @@ fn without_integrity_swapped_words_arrive_as_they_are() {
     proxy.order(Swap { toward: Toward::Listener, after: 64, apart: 2 });
     let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 8 };
     sender.post(&[head.first(b"", b"abcdefgh")]).unwrap();
-    let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-    assert_eq!(payload(&arrivals, &arrival), b"cdabefgh");
+    let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+    assert_eq!(payload(&arrivals, &record), b"cdabefgh");
 }
 
 /// One side has sums and the other has none.
@@ -141,8 +141,8 @@ proptest! {
         let is_corrupt = matches!(error, LinkError::Corrupt { .. });
         prop_assert_eq!(is_corrupt, bytes != whole, "{}", error);
         let mut came = 0;
-        while let Ok(Some(arrival)) = arrivals.next(WATCHDOG) {
-            prop_assert_eq!(&payload(&arrivals, &arrival), &contents[came]);
+        while let Ok(Some(record)) = arrivals.next(WATCHDOG) {
+            prop_assert_eq!(&payload(&arrivals, &record), &contents[came]);
             came += 1;
         }
         prop_assert!(!is_corrupt || came < contents.len());

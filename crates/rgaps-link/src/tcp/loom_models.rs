@@ -36,7 +36,7 @@ fn shared(flow_control: FlowControl) -> Arc<Shared> {
 }
 
 /// The `n`-th record, each as long as the ring.
-fn arrival(n: u64) -> RingRecord {
+fn record(n: u64) -> RingRecord {
     let header = RecordHeader {
         flags: Flags::default(),
         record: RecordSequence(n),
@@ -65,7 +65,7 @@ fn drain(shared: &Shared) -> Vec<u64> {
             Err(LinkError::Closed { .. }) => return numbers,
             Err(error) => panic!("{error}"),
         }
-        numbers.extend(batch.drain(..).map(|arrival: RingRecord| arrival.header.record.0));
+        numbers.extend(batch.drain(..).map(|record: RingRecord| record.header.record.0));
     }
 }
 
@@ -76,8 +76,8 @@ fn loom_the_consumer_misses_no_record_and_no_end() {
         let socket_reader = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.publish(arrival(0), 1);
-                shared.publish(arrival(1), 1);
+                shared.publish(record(0), 1);
+                shared.publish(record(1), 1);
                 shared.end(LinkError::Closed { by_peer: true });
             })
         };
@@ -95,7 +95,7 @@ fn loom_the_socket_reader_misses_no_space_in_the_queue() {
         let socket_reader = {
             let shared = shared.clone();
             thread::spawn(move || {
-                (0..records).for_each(|n| shared.publish(arrival(n), 1));
+                (0..records).for_each(|n| shared.publish(record(n), 1));
                 shared.end(LinkError::Closed { by_peer: true });
             })
         };
@@ -112,7 +112,7 @@ fn loom_closing_wakes_both_halves() {
         let halves = [shared.clone(), shared.clone()];
         let [socket_reader, consumer] = halves;
         let socket_reader =
-            thread::spawn(move || (0..=QUEUE_MAX as u64).for_each(|n| socket_reader.publish(arrival(n), 1)));
+            thread::spawn(move || (0..=QUEUE_MAX as u64).for_each(|n| socket_reader.publish(record(n), 1)));
         let closer = thread::spawn(move || shared.close());
         socket_reader.join().unwrap();
         closer.join().unwrap();
@@ -130,9 +130,9 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
             let (shared, bytes) = (shared.clone(), bytes.clone());
             thread::spawn(move || {
                 bytes.with_mut(|_| ());
-                shared.publish(arrival(0), 1);
+                shared.publish(record(0), 1);
                 // The second record has the place of the first: wait for the head, like the sender for credit.
-                while shared.head() < arrival(0).placement.end {
+                while shared.head() < record(0).placement.end {
                     thread::yield_now();
                 }
                 bytes.with_mut(|_| ());
@@ -142,7 +142,7 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
             let mut batch = VecDeque::new();
             assert!(shared.take(&mut batch, far()).unwrap());
             bytes.with(|_| ());
-            shared.set_head(arrival(0).placement.end);
+            shared.set_head(record(0).placement.end);
         });
         socket_reader.join().unwrap();
         consumer.join().unwrap();
@@ -158,7 +158,7 @@ fn loom_a_record_overwritten_while_it_is_read_is_reported_torn() {
             let (shared, bytes) = (shared.clone(), bytes.clone());
             thread::spawn(move || {
                 for n in 0..2 {
-                    shared.announce(arrival(n).placement.end);
+                    shared.announce(record(n).placement.end);
                     bytes.store(n + 1, Ordering::Relaxed);
                 }
             })
@@ -166,7 +166,7 @@ fn loom_a_record_overwritten_while_it_is_read_is_reported_torn() {
         let consumer = thread::spawn(move || {
             let read = bytes.load(Ordering::Relaxed);
             // As if the consumer had taken the first record from the queue; the second has the same place.
-            if shared.is_intact(arrival(0).placement.start) {
+            if shared.is_intact(record(0).placement.start) {
                 assert!(read <= 1, "bytes of the second record were used as the first one's");
             }
         });

@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// The socket reader queues a received record. Waits while the queue is full and the link is open.
-    pub(crate) fn publish(&self, arrival: RingRecord, reads: u64) {
+    pub(crate) fn publish(&self, record: RingRecord, reads: u64) {
         let mut queue = self.lock();
         while queue.arrivals.len() >= QUEUE_MAX {
             if self.geometry.flow_control() == FlowControl::Off {
@@ -126,9 +126,9 @@ impl Shared {
             queue.reader_sleeps = false;
         }
         queue.counters.records += 1;
-        queue.counters.bytes += arrival.payload.bytes;
+        queue.counters.bytes += record.payload.bytes;
         queue.counters.reads += reads;
-        queue.arrivals.push_back(arrival);
+        queue.arrivals.push_back(record);
         self.wake_consumer(queue);
     }
 

@@ -69,7 +69,7 @@ impl SocketReader {
         }
         tracing::debug!(%error, records = self.ring.expected().0, "socket reader ended");
         self.shared.end(error.clone());
-        // After an orderly end the consumer can still send credit for the arrivals that it holds.
+        // After an orderly end the consumer can still send credit for the records that it holds.
         let how = if error == (LinkError::Closed { by_peer: true }) { Shutdown::Read } else { Shutdown::Both };
         let _ = self.stream.shutdown(how);
         error

@@ -128,9 +128,9 @@ fn garbage_is_an_error_and_disconnects_the_peer() {
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
 }
 
-pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::RingRecord) -> Vec<u8> {
-    let mut bytes = vec![0; arrival.payload().bytes as usize];
-    arrivals.copy_out(arrival, 0, &mut bytes).unwrap();
+pub(super) fn payload(arrivals: &Arrivals, record: &crate::link::RingRecord) -> Vec<u8> {
+    let mut bytes = vec![0; record.payload().bytes as usize];
+    arrivals.copy_out(record, 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -143,9 +143,9 @@ fn a_peer_that_exceeds_its_credit_is_disconnected_before_it_overwrites() {
     assert!(error.to_string().contains("without credit"), "{error}");
     // Records within the credit are whole.
     for _ in 0..7 {
-        let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-        assert_eq!(payload(&arrivals, &arrival), data);
-        assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
+        let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+        assert_eq!(payload(&arrivals, &record), data);
+        assert_eq!(arrivals.release(record).unwrap(), Release::Intact);
     }
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
 }
@@ -346,10 +346,10 @@ fn an_idle_ring_frees_its_pages_and_stays_usable() {
     let resident = |arrivals: &Arrivals| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
     for i in 0..3 {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
-        let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-        assert_eq!(payload(&arrivals, &arrival), [7; 2048]);
-        assert!(resident(&arrivals) > 0, "a held arrival keeps its pages");
-        assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
+        let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+        assert_eq!(payload(&arrivals, &record), [7; 2048]);
+        assert!(resident(&arrivals) > 0, "a held record keeps its pages");
+        assert_eq!(arrivals.release(record).unwrap(), Release::Intact);
         let start = Instant::now();
         while resident(&arrivals) > 0 {
             assert!(start.elapsed() < WATCHDOG);

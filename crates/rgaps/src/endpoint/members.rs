@@ -8,7 +8,7 @@ use rgaps_device::PoolMemory;
 use rgaps_shm::{Segment, SubscriberPages, WriterPort};
 
 use crate::endpoint::attachment::Attachment;
-use crate::endpoint::completions::{Completions, StreamFill, Releasing};
+use crate::endpoint::completions::{Completions, Releasing, StreamFill};
 use crate::endpoint::idle::IdlePool;
 use crate::endpoint::maintained::Maintained;
 

@@ -19,7 +19,7 @@ use rgaps_shm::{
 use crate::dynamic::DynamicMeta;
 use crate::endpoint::answer::pool_description;
 use crate::endpoint::attachment::Attachment;
-use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, StreamFill, STREAM_TIMEOUT};
+use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, STREAM_TIMEOUT, StreamFill};
 use crate::endpoint::error::NodeError;
 use crate::endpoint::hello::SessionError;
 use crate::endpoint::idle::IdlePool;
