@@ -17,7 +17,7 @@ use crate::words::history::MessageRef;
 use crate::words::join::{JOINING, PublishFence, join};
 use crate::words::message::{Generation, Need, Readiness, State};
 use crate::words::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
-use crate::writer::subscribers::{Offered, Subscribers};
+use crate::writer::subscribers::{Publication, Subscribers};
 
 /// Entries of the message table that each publisher can have, whatever other publishers request.
 pub const QUOTA: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
@@ -450,12 +450,12 @@ impl SlotTable {
                 let fence_passed = PublishFence::pass();
                 let end = self.segment.queue().end().0;
                 // Whether history kept it is lost with its owner: assume so.
-                let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept: true };
+                let publication = Publication { index, generation, position: position.map(|at| at.0), was_kept: true };
                 words.try_reclaim(
                     (generation, owner),
                     fence_passed,
-                    || subscribers.readers(offered).any(|reader| reader.need(end) > dropped),
-                    || subscribers.readers(offered).any(|reader| reader.is_holding()),
+                    || subscribers.readers(publication).any(|reader| reader.need(end) > dropped),
+                    || subscribers.readers(publication).any(|reader| reader.is_holding()),
                 ) && words.finish(generation, owner)
             }
         }

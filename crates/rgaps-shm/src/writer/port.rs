@@ -37,7 +37,7 @@ use crate::writer::droppable::{Droppable, IdleReaders};
 use crate::writer::pending::PendingMessage;
 use crate::writer::pool::{Block, Extent, PoolAllocator, PoolStats};
 use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
-use crate::writer::subscribers::{Offered, Reader, Subscribers};
+use crate::writer::subscribers::{Publication, Reader, Subscribers};
 
 /// Messages that each loan tries to free. When space is short, a loan tries all of them.
 const LOOKED_AT: usize = 8;
@@ -116,9 +116,9 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(crate) fn offered(&self) -> Offered {
+    pub(crate) fn publication(&self) -> Publication {
         let MessageRef { index, generation } = self.message;
-        Offered { index, generation, position: self.position.map(|at| at.0), was_kept: self.was_kept }
+        Publication { index, generation, position: self.position.map(|at| at.0), was_kept: self.was_kept }
     }
 }
 
@@ -221,7 +221,7 @@ impl WriterPort {
     pub fn keeper(&self) -> Option<Keeper> {
         let (_, end) = self.begin_pass();
         let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
-        let keeper_of = |message: &Outstanding| self.subscribers.readers(message.offered()).find(keeps);
+        let keeper_of = |message: &Outstanding| self.subscribers.readers(message.publication()).find(keeps);
         let keeper = self.outstanding.iter().find_map(keeper_of)?;
         let words = self.segment.subscriber(keeper.slot.index)?;
         let pid = words.pid.load(Ordering::Relaxed) as u32;
@@ -233,8 +233,8 @@ impl WriterPort {
     pub fn stalled_by(&self) -> Option<SubscriberSlot> {
         let (_, end) = self.begin_pass();
         let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
-        self.outstanding.iter().map(Outstanding::offered).find_map(|offered| {
-            let readers = || self.subscribers.readers(offered);
+        self.outstanding.iter().map(Outstanding::publication).find_map(|publication| {
+            let readers = || self.subscribers.readers(publication);
             let is_held = readers().any(|reader| reader.is_holding());
             let stalling = readers().find(stalls).filter(|_| !is_held);
             stalling.map(|reader| reader.slot)
@@ -408,8 +408,10 @@ impl WriterPort {
         (fence_passed, end): (PublishFence, u64),
         may_lose: impl Fn(&Reader<'_>) -> bool,
     ) -> bool {
-        let Some(offered) = self.outstanding.get(at).map(|outstanding| outstanding.offered()) else { return false };
-        let Offered { index, generation, .. } = offered;
+        let Some(publication) = self.outstanding.get(at).map(|outstanding| outstanding.publication()) else {
+            return false;
+        };
+        let Publication { index, generation, .. } = publication;
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
             Need::Soft => !may_lose(&reader),
@@ -419,8 +421,8 @@ impl WriterPort {
         let won = words.try_reclaim(
             (generation, self.slot.index),
             fence_passed,
-            || self.subscribers.readers(offered).any(needs),
-            || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
+            || self.subscribers.readers(publication).any(needs),
+            || self.subscribers.readers(publication).any(|reader| reader.is_holding()),
         );
         if !won {
             return false;

@@ -137,7 +137,7 @@ impl WriterPort {
             Need::None => false,
         };
         let is_filled = self.segment.words(index).readiness(generation) != Readiness::Pending;
-        is_filled && !self.subscribers.readers(message.offered()).any(needs)
+        is_filled && !self.subscribers.readers(message.publication()).any(needs)
     }
 
     /// Frees the oldest message that history does not keep and that only droppable subscribers need. They have lost it, and count it when they reach

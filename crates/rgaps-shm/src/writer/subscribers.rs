@@ -33,7 +33,7 @@ pub struct Subscribers {
 
 /// What decides which subscribers could have a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offered {
+pub(crate) struct Publication {
     pub(crate) index: MessageIndex,
     pub(crate) generation: Generation,
     /// `None`: no queue slot names it. It was never published, or is overrun.
@@ -50,7 +50,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) depth: u64,
     /// Messages that it has taken; 0 if its words are not known.
     pub(crate) taken: u64,
-    message: Offered,
+    message: Publication,
     joined: u64,
     words: Option<ReaderWords<'a>>,
 }
@@ -79,7 +79,7 @@ impl Reader<'_> {
     }
 
     fn could_have_it(&self) -> bool {
-        let Offered { position, was_kept, .. } = self.message;
+        let Publication { position, was_kept, .. } = self.message;
         was_kept || position.is_some_and(|position| position >= self.joined)
     }
 }
@@ -153,7 +153,7 @@ impl Subscribers {
     }
 
     /// The topic's subscribers in relation to a message.
-    pub(crate) fn readers(&self, message: Offered) -> impl Iterator<Item = Reader<'_>> {
+    pub(crate) fn readers(&self, message: Publication) -> impl Iterator<Item = Reader<'_>> {
         self.occupants().filter_map(move |slot| {
             let slot_words = self.segment.subscriber(slot.index)?;
             let joined = slot_words.joined.load(Ordering::Acquire);
@@ -170,7 +170,7 @@ impl Subscribers {
 
     /// The topic's subscribers, without a message.
     pub(crate) fn all(&self) -> impl Iterator<Item = Reader<'_>> {
-        self.readers(Offered { index: MessageIndex(0), generation: Generation(0), position: None, was_kept: false })
+        self.readers(Publication { index: MessageIndex(0), generation: Generation(0), position: None, was_kept: false })
     }
 
     fn occupants(&self) -> impl Iterator<Item = SubscriberSlot> + '_ {

@@ -9,7 +9,7 @@ use crate::words::queue::{MessageIndex, Position, Slot};
 use crate::words::shuttle_flows::publisher::Publisher;
 use crate::words::shuttle_flows::subscriber::{Subscriber, SubscriberKind};
 use crate::words::shuttle_flows::topic::{
-    ACTIVE, DRAINING, FREE, Offered, PUBLISHERS, Pages, RUN, SlotId, Subscribers, Topic, named, slot_state,
+    ACTIVE, DRAINING, FREE, PUBLISHERS, Pages, Publication, RUN, SlotId, Subscribers, Topic, named, slot_state,
 };
 use crate::words::sync::Ordering;
 
@@ -120,12 +120,12 @@ impl Manager {
                 let position = if is_noted { Some(noted) } else { topic.find_in_queue(message) };
                 let fence_passed = PublishFence::pass();
                 let end = topic.queue().end().0;
-                let offered = Offered { message, position, was_kept: true };
+                let publication = Publication { message, position, was_kept: true };
                 let is_finished = words.try_reclaim(
                     (message.generation, owner),
                     fence_passed,
-                    || self.0.readers(offered).any(|reader| reader.need(end) > spared),
-                    || self.0.readers(offered).any(|reader| reader.is_holding()),
+                    || self.0.readers(publication).any(|reader| reader.need(end) > spared),
+                    || self.0.readers(publication).any(|reader| reader.is_holding()),
                 ) && words.finish(message.generation, owner);
                 if is_finished {
                     topic.truth().end(message);

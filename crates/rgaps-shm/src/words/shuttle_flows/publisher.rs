@@ -6,7 +6,7 @@ use crate::words::history::{History, MessageRef};
 use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State, ready_word};
 use crate::words::queue::MessageIndex;
-use crate::words::shuttle_flows::topic::{Offered, Payload, RUN, Reader, SlotId, Subscribers, Topic, named};
+use crate::words::shuttle_flows::topic::{Payload, Publication, RUN, Reader, SlotId, Subscribers, Topic, named};
 use crate::words::shuttle_flows::{fates, one_in, pick};
 use crate::words::sync::{Ordering, fence};
 
@@ -177,14 +177,14 @@ impl Publisher {
     /// Like `WriterPort::try_free`.
     fn try_free(&mut self, at: usize, (fence_passed, end): (PublishFence, u64), spared: Need) -> bool {
         let Outstanding { message, position, was_kept } = self.outstanding[at];
-        let offered = Offered { message, position: Some(position), was_kept };
+        let publication = Publication { message, position: Some(position), was_kept };
         let words = self.topic().words(message.index);
         let owner = self.slot.0 as u16;
         let won = words.try_reclaim(
             (message.generation, owner),
             fence_passed,
-            || self.subscribers.readers(offered).any(|reader: Reader<'_>| reader.need(end) > spared),
-            || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
+            || self.subscribers.readers(publication).any(|reader: Reader<'_>| reader.need(end) > spared),
+            || self.subscribers.readers(publication).any(|reader| reader.is_holding()),
         );
         if !won {
             return false;

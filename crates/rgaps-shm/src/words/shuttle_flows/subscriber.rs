@@ -102,8 +102,8 @@ impl Subscriber {
     fn check_counts(&self) {
         let end = self.topic.queue().end().0;
         assert_eq!(self.cursor, end, "it has looked at everything");
-        let offered = self.from_history + (end - self.joined);
-        assert_eq!(self.taken + self.lost, offered, "each message is taken or lost");
+        let publication = self.from_history + (end - self.joined);
+        assert_eq!(self.taken + self.lost, publication, "each message is taken or lost");
     }
 
     /// Like `past::want_history`.

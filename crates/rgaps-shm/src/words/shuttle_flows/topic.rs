@@ -288,7 +288,7 @@ pub(super) fn bits(mask: &AtomicU64) -> impl Iterator<Item = usize> + use<> {
 
 /// What decides which subscribers could have a message.
 #[derive(Clone, Copy)]
-pub(super) struct Offered {
+pub(super) struct Publication {
     pub(super) message: MessageRef,
     pub(super) position: Option<u64>,
     pub(super) was_kept: bool,
@@ -296,16 +296,16 @@ pub(super) struct Offered {
 
 /// Like `subscribers::Reader`.
 pub(super) struct Reader<'a> {
-    offered: Offered,
+    publication: Publication,
     joined: u64,
     words: Option<ReaderWords<'a>>,
 }
 
 impl Reader<'_> {
     pub(super) fn need(&self, end: u64) -> Need {
-        match (self.offered.position, self.words) {
+        match (self.publication.position, self.words) {
             (None, _) => Need::None,
-            (Some(position), Some(words)) => words.need(position, self.offered.message.generation, end),
+            (Some(position), Some(words)) => words.need(position, self.publication.message.generation, end),
             (Some(_), None) if self.could_have_it() => Need::Hard,
             (Some(_), None) => Need::None,
         }
@@ -316,11 +316,11 @@ impl Reader<'_> {
     }
 
     fn generation(&self) -> Generation {
-        self.offered.message.generation
+        self.publication.message.generation
     }
 
     fn could_have_it(&self) -> bool {
-        self.offered.position.is_some_and(|position| self.offered.was_kept || position >= self.joined)
+        self.publication.position.is_some_and(|position| self.publication.was_kept || position >= self.joined)
     }
 }
 
@@ -339,16 +339,16 @@ impl Subscribers {
         self.known[slot] = Some((generation, pages));
     }
 
-    pub(super) fn readers(&self, offered: Offered) -> impl Iterator<Item = Reader<'_>> {
+    pub(super) fn readers(&self, publication: Publication) -> impl Iterator<Item = Reader<'_>> {
         self.topic.occupants().map(move |slot| {
             let record = &self.topic.subscribers[slot.0];
             let joined = record.joined.load(Ordering::Acquire);
             let depth = record.depth.load(Ordering::Relaxed);
             let words = self.get(slot).map(|pages| {
-                let hold = pages.hold(offered.message.index);
+                let hold = pages.hold(publication.message.index);
                 ReaderWords { cursor: &pages.cursor, hold, joined, depth }
             });
-            Reader { offered, joined, words }
+            Reader { publication, joined, words }
         })
     }
 
