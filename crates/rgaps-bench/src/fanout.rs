@@ -12,7 +12,7 @@ use rgaps_os::clock;
 
 use crate::host::{self, Host, READ_SHARED, Subscribers};
 use crate::measure::{Pairs, median};
-use crate::notify::{Body, Crowd};
+use crate::notify::{Crowd, Mechanism};
 use crate::{BenchError, Bound, Effort, Row, page};
 
 const BENCH: &str = "fanout";
@@ -36,7 +36,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Result<Vec<Row>, BenchError> {
     let mut fans =
         COUNTS.iter().map(|count| Fan::new(host, node, *count, bytes, name)).collect::<Result<Vec<_>, _>>()?;
-    let mut crowds = COUNTS.iter().map(|count| Crowd::new(Body::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
+    let mut crowds = COUNTS.iter().map(|count| Crowd::new(Mechanism::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
     let mut samples = COUNTS.map(|_| Samples::default());
     // All counts take turns, so that the figures of a slope are from the same time.
     for round in 0..rounds {

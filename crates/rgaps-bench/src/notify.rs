@@ -21,7 +21,7 @@ const BENCH: &str = "notify";
 
 /// The wake-up mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Body {
+pub enum Mechanism {
     /// A bare futex word: the physical limit.
     Bare,
     /// The segment's futex word, as blocking subscribers use it.
@@ -56,7 +56,7 @@ pub struct WaiterArgs {
     generation: u32,
     /// The mechanism to wait with.
     #[arg(long)]
-    body: Body,
+    mechanism: Mechanism,
     /// Name of the iceoryx2 service.
     #[arg(long)]
     service: String,
@@ -66,42 +66,42 @@ pub struct WaiterArgs {
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     for waiters in [1, 8] {
-        let mut bare = Crowd::new(Body::Bare, waiters)?;
-        for body in bodies() {
-            let mut crowd = Crowd::new(body, waiters)?;
+        let mut bare = Crowd::new(Mechanism::Bare, waiters)?;
+        for mechanism in mechanisms() {
+            let mut crowd = Crowd::new(mechanism, waiters)?;
             let pairs = Pairs::run(effort.rounds(400), || crowd.round(), || bare.round())?;
             let medians = pairs.medians();
             rows.push(Row {
                 bench: BENCH,
-                case: format!("{} N={waiters}", name(body)),
+                case: format!("{} N={waiters}", name(mechanism)),
                 reference: "bare futex broadcast".to_owned(),
                 unit: "us to the median waiter",
                 ours: medians.ours,
                 theirs: medians.theirs,
                 ratio: medians.ratio,
-                bound: (body == Body::Futex).then_some(Bound::AtMost(1.3)),
+                bound: (mechanism == Mechanism::Futex).then_some(Bound::AtMost(1.3)),
             });
         }
     }
     Ok(rows)
 }
 
-fn bodies() -> Vec<Body> {
+fn mechanisms() -> Vec<Mechanism> {
     vec![
-        Body::Futex,
-        Body::Eventfd,
+        Mechanism::Futex,
+        Mechanism::Eventfd,
         #[cfg(feature = "iceoryx2")]
-        Body::Iceoryx2,
+        Mechanism::Iceoryx2,
     ]
 }
 
-fn name(body: Body) -> &'static str {
-    match body {
-        Body::Bare => "bare",
-        Body::Futex => "futex",
-        Body::Eventfd => "eventfd",
+fn name(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Bare => "bare",
+        Mechanism::Futex => "futex",
+        Mechanism::Eventfd => "eventfd",
         #[cfg(feature = "iceoryx2")]
-        Body::Iceoryx2 => "iceoryx2",
+        Mechanism::Iceoryx2 => "iceoryx2",
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn new(body: Body, waiters: u8) -> Result<Self, BenchError> {
+    pub(super) fn new(mechanism: Mechanism, waiters: u8) -> Result<Self, BenchError> {
         let page = Page::new(BENCH)?;
         let segment = Segment::create([0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
         let segment = Arc::new(segment);
@@ -140,22 +140,22 @@ impl Crowd {
                 slot: slot.index,
                 place: pages.place(),
                 generation: slot.generation,
-                body,
+                mechanism,
                 service: service.clone(),
             };
             // An eventfd has no path, so it is passed as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
-            let event = (body == Body::Eventfd).then(|| Arc::new(event));
+            let event = (mechanism == Mechanism::Eventfd).then(|| Arc::new(event));
             slot_table.mark_event_fd(slot, event.is_some());
             subscribers.add(pages, event);
         }
         page.wait_until_ready(children.count())?;
-        let wake: Box<dyn Wake> = match body {
-            Body::Bare => Box::new(BareWake(page.again()?)),
-            Body::Futex | Body::Eventfd => Box::new(subscribers),
+        let wake: Box<dyn Wake> = match mechanism {
+            Mechanism::Bare => Box::new(BareWake(page.again()?)),
+            Mechanism::Futex | Mechanism::Eventfd => Box::new(subscribers),
             #[cfg(feature = "iceoryx2")]
-            Body::Iceoryx2 => Box::new(
+            Mechanism::Iceoryx2 => Box::new(
                 rgaps_shm::notify::iceoryx::IceoryxWake::new(&service).map_err(system("an iceoryx2 notifier"))?,
             ),
         };
@@ -219,8 +219,8 @@ impl WaiterArgs {
             &self.place.to_string(),
             "--generation",
             &self.generation.to_string(),
-            "--body",
-            name(self.body),
+            "--mechanism",
+            name(self.mechanism),
             "--service",
             &self.service,
         ]);
@@ -231,9 +231,9 @@ impl WaiterArgs {
 /// The waiting process: `rgaps bench notify-waiter`, started only by `run`.
 pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
     let page = Page::open(BENCH, &args.page)?;
-    let mut wait: Box<dyn Wait> = match args.body {
-        Body::Bare => Box::new(BareWait { page: page.again()?, seen: 0 }),
-        Body::Futex => {
+    let mut wait: Box<dyn Wait> = match args.mechanism {
+        Mechanism::Bare => Box::new(BareWait { page: page.again()?, seen: 0 }),
+        Mechanism::Futex => {
             let fd = open(BENCH, &args.segment)?;
             let segment = Segment::observe(fd, [0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
             let file = SubscriberFile::adopt(open(BENCH, &args.own)?);
@@ -246,12 +246,12 @@ pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
             let pages = pages.map_err(|e| BenchError::failed(BENCH, e))?;
             Box::new(FutexWait::for_messages(Arc::new(segment), Arc::new(pages)))
         }
-        Body::Eventfd => {
+        Mechanism::Eventfd => {
             let event = std::io::stdin().as_fd().try_clone_to_owned().map_err(system("the eventfd"))?;
             Box::new(EventWait::new(EventFd::from_fd(event)))
         }
         #[cfg(feature = "iceoryx2")]
-        Body::Iceoryx2 => Box::new(
+        Mechanism::Iceoryx2 => Box::new(
             rgaps_shm::notify::iceoryx::IceoryxWait::new(&args.service).map_err(system("an iceoryx2 listener"))?,
         ),
     };

@@ -15,13 +15,13 @@ pub struct Idle {
 
 impl Idle {
     /// Whether the pool has memory that could be freed.
-    pub fn is_worth_a_look(pool: &dyn PoolMemory) -> bool {
+    pub fn has_memory(pool: &dyn PoolMemory) -> bool {
         pool.first_slab_bytes().is_some_and(|first| pool.resident_bytes() > first)
     }
 
     /// Frees the pool's memory if it has been empty for `KEEP`, and returns the freed part: first byte, bytes. `used_bytes` counts the bytes in
     /// blocks; the caller allocates none during the call.
-    pub fn look(&mut self, pool: &dyn PoolMemory, used_bytes: u64, now: Instant) -> Option<(u64, u64)> {
+    pub fn release_memory(&mut self, pool: &dyn PoolMemory, used_bytes: u64, now: Instant) -> Option<(u64, u64)> {
         let first = pool.first_slab_bytes().filter(|first| pool.resident_bytes() > *first)?;
         if used_bytes > 0 {
             self.empty = None;
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn a_pool_without_slabs_never_shrinks() {
         let pool = HostBackend::new().create_pool(&PoolSpec { name: "rgaps-test".to_owned(), bytes: 1 << 20 }).unwrap();
-        assert!(!Idle::is_worth_a_look(pool.as_ref()));
+        assert!(!Idle::has_memory(pool.as_ref()));
         let mut idle = Idle::default();
         let now = Instant::now();
-        assert_eq!(idle.look(pool.as_ref(), 0, now), None);
-        assert_eq!(idle.look(pool.as_ref(), 0, now + KEEP), None);
+        assert_eq!(idle.release_memory(pool.as_ref(), 0, now), None);
+        assert_eq!(idle.release_memory(pool.as_ref(), 0, now + KEEP), None);
     }
 }

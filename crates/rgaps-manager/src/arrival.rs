@@ -233,9 +233,10 @@ impl Arrival {
 
     /// Called when nothing has arrived for a while: returns device memory that no message needs.
     fn rest(&mut self) {
-        if Idle::is_worth_a_look(self.state.pool.as_ref()) {
+        if Idle::has_memory(self.state.pool.as_ref()) {
             self.state.port.reclaim();
-            let gave_back = self.idle.look(self.state.pool.as_ref(), self.state.port.pool().used_bytes, Instant::now());
+            let gave_back =
+                self.idle.release_memory(self.state.pool.as_ref(), self.state.port.pool().used_bytes, Instant::now());
             if gave_back.is_some() {
                 self.state.charge.set(self.state.pool.resident_bytes());
             }

@@ -69,8 +69,8 @@ impl NetworkInbox {
         }
     }
 
-    /// The manager is about to look: later events wake it again.
-    pub(crate) fn look(&self) {
+    /// The manager is about to read: later events wake it again.
+    pub(crate) fn begin_turn(&self) {
         self.is_woken.store(false, Ordering::Release);
     }
 

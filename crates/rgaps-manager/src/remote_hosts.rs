@@ -25,7 +25,7 @@ const RINGS_A_TURN: usize = 4;
 impl Manager {
     /// Handles a share of the network's events. True if more may wait.
     pub(crate) fn look_at_network(&mut self) -> bool {
-        self.network_inbox.look();
+        self.network_inbox.begin_turn();
         let began = Instant::now();
         for _ in 0..CHANGES_A_TURN {
             if began.elapsed() >= CHANGES_FOR {

@@ -38,15 +38,15 @@ const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 const RING_IDLE: Duration = Duration::from_secs(2);
 
 /// An offer that is not taken up yet.
-struct Offered {
+struct OpenOffer {
     setup: ArrivalSetup,
     state: Box<ArrivalState>,
-    ring: Offer,
+    ring: RingEnd,
     until: Instant,
 }
 
 /// The transport of an offer.
-enum Offer {
+enum RingEnd {
     /// On the data connection.
     Tcp(RingSetup),
     /// RDMA, with the data connection as liveness socket.
@@ -55,12 +55,12 @@ enum Offer {
 
 /// A ring, its memory as the device knows it, and its RDMA end, or why there is none.
 struct MadeRing {
-    offer: Offer,
+    end: RingEnd,
     buffer: Arc<HostBuffer>,
     rdma: Result<RdmaRing, String>,
 }
 
-impl Offer {
+impl RingEnd {
     fn geometry(&self) -> &RingGeometry {
         match self {
             Self::Tcp(setup) => &setup.geometry,
@@ -69,7 +69,7 @@ impl Offer {
     }
 }
 
-type Offers = Arc<Mutex<HashMap<LinkToken, Offered>>>;
+type Offers = Arc<Mutex<HashMap<LinkToken, OpenOffer>>>;
 
 /// Makes rings and connects senders to them.
 pub(crate) struct SubscribeManager {
@@ -210,7 +210,7 @@ impl SubscribeManager {
         }
     }
 
-    fn give_up(&self, offered: Offered, why: &str) {
+    fn give_up(&self, offered: OpenOffer, why: &str) {
         let (topic, host) = (offered.setup.topic, offered.setup.host);
         self.mailbox.post(Event::ArrivalEnded { topic, host, state: offered.state, why: why.to_owned() });
     }
@@ -311,7 +311,7 @@ impl SubscribeManager {
             let token = TopicId::random().map_err(|error| RingRefusal::Failed(error.to_string()))?;
             Ok((ring, token, place))
         });
-        let (MadeRing { offer: ring, buffer, rdma }, token, place) = match made {
+        let (MadeRing { end: ring, buffer, rdma }, token, place) = match made {
             Ok(made) => made,
             Err(why) => {
                 depart(topic, request.host, *state);
@@ -340,7 +340,7 @@ impl SubscribeManager {
         };
         topic.inbound.insert(request.host, Inbound::Active(control));
         let geometry = *ring.geometry();
-        let offered = Offered { setup, state, ring, until: Instant::now() + OFFER_LIFETIME };
+        let offered = OpenOffer { setup, state, ring, until: Instant::now() + OFFER_LIFETIME };
         self.offers.lock().unwrap_or_else(PoisonError::into_inner).insert(link_token, offered);
         Ok(RingOffer {
             version: WIRE_VERSION,
@@ -370,7 +370,7 @@ impl SubscribeManager {
         let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
         let why = match self.rdma(request, &memory) {
             Ok((end, ring)) => {
-                return Ok(MadeRing { offer: Offer::Rdma(Box::new(end), options), buffer, rdma: Ok(ring) });
+                return Ok(MadeRing { end: RingEnd::Rdma(Box::new(end), options), buffer, rdma: Ok(ring) });
             }
             Err(why) if self.rdma.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
             Err(why) => why,
@@ -378,7 +378,7 @@ impl SubscribeManager {
         let geometry = self.geometry(request, RingOptions::default().alignment)?;
         // Memory that a device has registered keeps its pages; other memory returns them while the topic is idle.
         let options = TcpOptions { give_back_after: (!buffer.is_registered()).then_some(RING_IDLE), ..options };
-        Ok(MadeRing { offer: Offer::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
+        Ok(MadeRing { end: RingEnd::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
     }
 
     /// Our end of a queue pair, connected to one of those in the request. The error says why there is none.
@@ -445,16 +445,16 @@ impl Drop for SubscribeManager {
 /// Connects a peer to the ring whose token it presents.
 fn on_identified(incoming: Incoming, offers: &Offers) {
     let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
-    let Some(Offered { setup, state, ring, .. }) = offered else {
+    let Some(OpenOffer { setup, state, ring, .. }) = offered else {
         tracing::warn!(error = %incoming.refuse(), "a data connection was refused");
         return;
     };
     let joined: Result<(Option<SocketReader>, Box<dyn LinkReceiver>), AcceptError> = match ring {
-        Offer::Tcp(ring) => match incoming.admit(&ring) {
+        RingEnd::Tcp(ring) => match incoming.admit(&ring) {
             Ok((socket_reader, arrivals)) => Ok((Some(socket_reader), Box::new(arrivals))),
             Err(error) => Err(error),
         },
-        Offer::Rdma(end, options) => match incoming.agree(end.geometry(), &options) {
+        RingEnd::Rdma(end, options) => match incoming.agree(end.geometry(), &options) {
             Ok(liveness) => Ok((None, Box::new(end.start(liveness)))),
             Err(error) => Err(error),
         },

@@ -252,10 +252,10 @@ fn a_slab_is_mapped_for_its_first_message_and_freed_when_the_pool_is_idle() {
 
     // Idle: the writer frees the slabs, then the manager does, then the reader unmaps them.
     let (mut idle, now) = (Idle::default(), Instant::now());
-    assert_eq!(idle.look(writer.as_ref(), 0, now), None);
-    assert_eq!(idle.look(writer.as_ref(), 8192, now + KEEP), None, "not while a block is in use");
-    assert_eq!(idle.look(writer.as_ref(), 0, now + KEEP), None, "not at once");
-    let (offset, bytes) = idle.look(writer.as_ref(), 0, now + 2 * KEEP).unwrap();
+    assert_eq!(idle.release_memory(writer.as_ref(), 0, now), None);
+    assert_eq!(idle.release_memory(writer.as_ref(), 8192, now + KEEP), None, "not while a block is in use");
+    assert_eq!(idle.release_memory(writer.as_ref(), 0, now + KEEP), None, "not at once");
+    let (offset, bytes) = idle.release_memory(writer.as_ref(), 0, now + 2 * KEEP).unwrap();
     assert_eq!((offset, bytes), (slab, 100 * MIB - slab));
     made.release_unused(offset, bytes).unwrap();
     reader.trim();

@@ -18,7 +18,7 @@ const LOOK_EVERY_BYTES: u64 = 16 << 20;
 
 impl Arrival {
     /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
-    fn has_room(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
+    fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
         let pool = &self.state.pool;
         if self.unlooked >= LOOK_EVERY_BYTES {
             self.unlooked = 0;
@@ -101,7 +101,7 @@ impl Arrival {
             Some(Exhaustion::Wait { .. }) => Exhaustion::within(TICK),
             Some(Exhaustion::Refuse) => Exhaustion::Refuse,
         };
-        let mut room = self.has_room(bytes, first);
+        let mut room = self.charge_for(bytes, first);
         if room.is_ok()
             && let Ok(loan) = self.state.port.try_loan(bytes, first)
         {
@@ -114,11 +114,11 @@ impl Arrival {
             let may_fit = pool_bytes_for(bytes) <= over.limit && !self.should_end();
             if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
                 std::thread::sleep(ROOM_TICK);
-                room = self.has_room(bytes, first);
+                room = self.charge_for(bytes, first);
                 continue;
             }
             // As with a full pool, the oldest messages are dropped in the end.
-            if first == Exhaustion::Refuse || self.has_room(bytes, Exhaustion::DropOldest).is_err() {
+            if first == Exhaustion::Refuse || self.charge_for(bytes, Exhaustion::DropOldest).is_err() {
                 self.say_over(bytes, &over);
                 return None;
             }

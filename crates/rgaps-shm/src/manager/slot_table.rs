@@ -444,7 +444,7 @@ impl SlotTable {
             State::Published | State::Pending | State::Poisoned => {
                 words.abandon(generation);
                 // Its owner may have died between setting RECLAIMING and reading the hold words.
-                words.resume(generation);
+                words.cancel_reclaim(generation);
                 debug_assert_ne!(words.readiness(generation), Readiness::Pending);
                 let position = self.position(MessageRef { index, generation });
                 let fence_passed = PublishFence::pass();

@@ -294,7 +294,7 @@ impl Topic {
     /// Like `SlotTable::finish_message`, for an owner that is dead.
     fn finish_for_the_dead(&self, published: Published, depth: u64, spared: Need) -> bool {
         self.words().abandon(published.0);
-        self.words().resume(published.0);
+        self.words().cancel_reclaim(published.0);
         self.free(published, depth, spared)
     }
 

@@ -454,7 +454,7 @@ impl<'a> MessageWords<'a> {
     }
 
     /// Clears RECLAIMING: for the manager, after an owner died between setting it and `finish`.
-    pub fn resume(&self, generation: Generation) {
+    pub fn cancel_reclaim(&self, generation: Generation) {
         self.update(generation, |life| life.reclaiming.then_some(Life { reclaiming: false, ..life }));
     }
 
@@ -711,9 +711,9 @@ mod tests {
         assert_eq!(words.try_loan(3, Generation(0)), None, "it is not free");
         assert!(reclaim((generation, 3)) && !reclaim((generation, 3)));
         assert!(!words.finish(generation, 4), "another's");
-        words.resume(generation);
+        words.cancel_reclaim(generation);
         assert_eq!(words.life(), life.map(|life| Life { kept: false, ..life }));
-        words.resume(generation);
+        words.cancel_reclaim(generation);
         assert!(!words.finish(generation, 3), "it is as it was before");
         assert!(!reclaim((generation, 4)));
         let free = Entry::new();

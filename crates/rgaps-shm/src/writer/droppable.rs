@@ -6,16 +6,16 @@ use crate::writer::subscribers::{Reader, Subscribers};
 
 /// Keep-last subscribers, and how many messages each had taken, at one moment.
 #[derive(Debug, Default)]
-pub struct IdleReaders(Vec<(SubscriberSlot, u64)>);
+pub struct TakenCounts(Vec<(SubscriberSlot, u64)>);
 
-impl IdleReaders {
+impl TakenCounts {
     pub(crate) fn of(subscribers: &Subscribers) -> Self {
         let readers = subscribers.all().filter(|reader| reader.depth != 0);
         Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
     }
 
     /// Whether this subscriber is one of them and has taken nothing since.
-    pub(crate) fn has_idle(&self, reader: &Reader<'_>) -> bool {
+    pub(crate) fn has_read_nothing(&self, reader: &Reader<'_>) -> bool {
         reader.depth != 0 && self.0.contains(&(reader.slot, reader.taken))
     }
 
@@ -43,10 +43,10 @@ impl Droppable {
     }
 
     /// Whether this subscriber may lose unread messages.
-    pub(crate) fn includes(self, idle: &IdleReaders, reader: &Reader<'_>) -> bool {
+    pub(crate) fn includes(self, idle: &TakenCounts, reader: &Reader<'_>) -> bool {
         match self {
             Self::None => false,
-            Self::OfIdle => idle.has_idle(reader),
+            Self::OfIdle => idle.has_read_nothing(reader),
             Self::All => true,
         }
     }

@@ -33,7 +33,7 @@ use crate::words::history::{History, MessageRef};
 use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State};
 use crate::words::queue::{MessageIndex, Named, Position, QueueError};
-use crate::writer::droppable::{Droppable, IdleReaders};
+use crate::writer::droppable::{Droppable, TakenCounts};
 use crate::writer::pending::PendingMessage;
 use crate::writer::pool::{Block, Extent, PoolAllocator, PoolStats};
 use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
@@ -152,7 +152,7 @@ pub struct WriterPort {
     /// The wait for space; `space` gives out further waiters of it.
     space: FutexWait,
     /// Subscribers that had read nothing when a wait for space ended; they may have read since.
-    pub(crate) stalled: IdleReaders,
+    pub(crate) stalled: TakenCounts,
     /// Blocks that stay in use whatever is given up, while a loan decides that (room.rs).
     pub(crate) staying: Vec<Extent>,
 }
@@ -178,7 +178,7 @@ impl WriterPort {
         Ok(Self {
             subscribers: Subscribers::new(segment.clone()),
             space: FutexWait::for_space(segment.clone(), slot.index),
-            stalled: IdleReaders::default(),
+            stalled: TakenCounts::default(),
             staying: Vec::new(),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
@@ -510,13 +510,13 @@ impl WriterPort {
     }
 
     /// The keep-last subscribers, and how many messages each has taken: for `give_up_on`, after a wait.
-    pub fn readers(&self) -> IdleReaders {
-        IdleReaders::of(&self.subscribers)
+    pub fn taken_counts(&self) -> TakenCounts {
+        TakenCounts::of(&self.subscribers)
     }
 
-    /// Call it after a wait for space that timed out, with the `readers` from before the wait. From now on `Exhaustion::Wait` no longer waits for those
+    /// Call it after a wait for space that timed out, with the `taken_counts` from before the wait. From now on `Exhaustion::Wait` no longer waits for those
     /// of them that have read nothing meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
-    pub fn give_up_on(&mut self, readers: IdleReaders) {
+    pub fn give_up_on(&mut self, readers: TakenCounts) {
         self.stalled = readers;
     }
 

@@ -20,15 +20,15 @@ impl IdlePool {
     }
 
     /// Gives back memory that is due, and calls `tell` with its offset and length in bytes.
-    pub(crate) fn look(&mut self, tell: impl FnOnce(u64, u64)) {
+    pub(crate) fn release_memory(&mut self, tell: impl FnOnce(u64, u64)) {
         let (Some(port), Some(pool)) = (self.port.upgrade(), self.pool.upgrade()) else { return };
-        if !Idle::is_worth_a_look(pool.as_ref()) {
+        if !Idle::has_memory(pool.as_ref()) {
             return;
         }
         // While the port is locked, no block can be loaned, so no loan requests this memory before the manager has released it too.
         let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
         port.reclaim();
-        if let Some((offset, bytes)) = self.idle.look(pool.as_ref(), port.pool().used_bytes, Instant::now()) {
+        if let Some((offset, bytes)) = self.idle.release_memory(pool.as_ref(), port.pool().used_bytes, Instant::now()) {
             tell(offset, bytes);
         }
     }

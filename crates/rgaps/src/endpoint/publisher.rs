@@ -223,7 +223,7 @@ impl PublisherInner {
     fn wait_for_space(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let (readers, mut space) = {
             let port = self.port();
-            (port.readers(), port.space())
+            (port.taken_counts(), port.space())
         };
         let attempt = || match self.attachment.is_cut_off() {
             true => Err(CutOff(self.attachment.slot.into()).into()),

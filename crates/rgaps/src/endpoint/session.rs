@@ -364,7 +364,7 @@ impl Session {
                 completions.poll();
                 // The memory is freed only if the manager can be told: it must know before this publisher requests the memory again.
                 if let Some(connection) = connection.filter(|connection| connection.is_writable()) {
-                    idle.look(|offset, bytes| {
+                    idle.release_memory(|offset, bytes| {
                         self.tell_trimmed(connection, Body::Trim { topic: *topic, slot: *slot, offset, bytes });
                     });
                 }

@@ -112,7 +112,7 @@ impl Manager {
             State::Loaned => words.give_back(message.generation, owner),
             State::Published | State::Pending | State::Poisoned => {
                 words.abandon(message.generation);
-                words.resume(message.generation);
+                words.cancel_reclaim(message.generation);
                 assert_ne!(words.readiness(message.generation), Readiness::Pending);
                 let noted = topic.entry(index).position.load(Ordering::Acquire);
                 let is_noted =
