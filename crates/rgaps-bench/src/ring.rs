@@ -10,7 +10,7 @@ use std::time::Instant;
 use rgaps_link::rdma::{Candidate, Domain, RdmaOptions, ReceiverEnd, SenderEnd};
 use rgaps_link::record::{MessageHead, Record};
 use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSender};
-use rgaps_link::{LinkReceiver, LinkSender, MessageId, Origin, RingGeometry, RingMemory, RingOptions};
+use rgaps_link::{LinkReceiver, LinkSender, MessageId, MessageName, RingGeometry, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
 
 use crate::BenchError;
@@ -94,7 +94,7 @@ impl Ring {
     /// Sends one message; seconds until the consumer has all of it.
     pub(super) fn transfer(&mut self, data: SharedBytes<'_>) -> Result<f64, BenchError> {
         let chunk = self.sender.geometry().chunk_bytes() as usize;
-        let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: data.len() as u64 };
+        let head = MessageHead { id: MessageId(self.next_id), name: MessageName::default(), total: data.len() as u64 };
         self.next_id += 1;
         let start = Instant::now();
         let mut records: Vec<Record<'_>> = Vec::with_capacity(BATCH_MAX);

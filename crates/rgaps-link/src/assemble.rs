@@ -9,7 +9,7 @@
 //! `Continuity::Lossy` (flow control off) records may be missing: a message with a gap is aborted, and its later records are ignored.
 
 use crate::position::RingSpan;
-use crate::record::{Flags, HEADER_BYTES, MessageId, Origin, RecordHeader};
+use crate::record::{Flags, HEADER_BYTES, MessageId, MessageName, RecordHeader};
 
 /// Most messages under way at a time.
 pub const PARTIAL_MAX: usize = 64;
@@ -58,7 +58,7 @@ pub enum Event {
         /// Its id on this link.
         message: MessageId,
         /// Its publisher and sequence.
-        origin: Origin,
+        name: MessageName,
         /// Its bytes.
         total: u64,
         /// Its opaque description, 0 to 4096 B.
@@ -156,7 +156,7 @@ pub enum AssembleError {
         found: u64,
     },
     /// Two records of a message state different sizes or origins.
-    #[error("message {} changes its size or origin: {found} B after {expected} B", message.0)]
+    #[error("message {} changes its size or name: {found} B after {expected} B", message.0)]
     Changed {
         /// The message.
         message: MessageId,
@@ -180,7 +180,7 @@ pub enum AssembleError {
 #[derive(Clone, Copy, Debug)]
 struct Partial {
     message: MessageId,
-    origin: Origin,
+    name: MessageName,
     total: u64,
     next_offset: u64,
 }
@@ -251,9 +251,9 @@ impl Assembler {
             events.push(Event::Aborted { message: oldest.message, reason: AbortReason::Evicted });
         }
         self.newest = Some(message);
-        self.partial.push(Partial { message, origin: header.origin, total, next_offset: 0 });
+        self.partial.push(Partial { message, name: header.name, total, next_offset: 0 });
         let envelope = RingSpan { offset: payload.offset, bytes: u64::from(header.envelope_bytes) };
-        events.push(Event::Begin { message, origin: header.origin, total, envelope });
+        events.push(Event::Begin { message, name: header.name, total, envelope });
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Assembler {
         let message = header.message;
         let Some(index) = self.find(message)? else { return Ok(()) };
         let partial = &mut self.partial[index];
-        if partial.total != header.total || partial.origin != header.origin {
+        if partial.total != header.total || partial.name != header.name {
             return Err(AssembleError::Changed { message, expected: partial.total, found: header.total });
         }
         let (expected, found) = (partial.next_offset, header.offset);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn message(id: u64, total: u64) -> MessageHead {
-        MessageHead { id: MessageId(id), origin: Origin { publisher: 1, sequence: id }, total }
+        MessageHead { id: MessageId(id), name: MessageName { publisher: 1, sequence: id }, total }
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(
             events,
             [
-                Event::Begin { message: id, origin: Origin { publisher: 1, sequence: 1 }, total: 4, envelope },
+                Event::Begin { message: id, name: MessageName { publisher: 1, sequence: 1 }, total: 4, envelope },
                 Event::Data { message: id, offset: 0, span },
                 Event::End { message: id }
             ]

@@ -16,7 +16,7 @@ use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingOptions, Watermark};
 use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::position::Position;
-use crate::record::{MessageHead, MessageId, Origin};
+use crate::record::{MessageHead, MessageId, MessageName};
 
 /// The longest wait of the suite.
 pub const WATCHDOG: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ fn content(id: u64, bytes: u64) -> Vec<u8> {
 }
 
 fn head(id: u64, total: u64) -> MessageHead {
-    MessageHead { id: MessageId(id), origin: Origin { publisher: 42, sequence: id }, total }
+    MessageHead { id: MessageId(id), name: MessageName { publisher: 42, sequence: id }, total }
 }
 
 fn envelope(id: u64) -> Vec<u8> {

@@ -44,5 +44,5 @@ pub use invariants::Violation;
 pub use link::{LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
 pub use memory::{RingMemory, RingMemoryError};
 pub use position::{Position, RingOffset, RingSpan};
-pub use record::{MessageHead, MessageId, Origin, Record, RecordError, RecordHeader, RecordSequence};
+pub use record::{MessageHead, MessageId, MessageName, Record, RecordError, RecordHeader, RecordSequence};
 pub use ring::{AdmitError, Exceed, Placement, ReceiverRing, SenderRing};

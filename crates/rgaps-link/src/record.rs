@@ -29,7 +29,7 @@ pub struct MessageId(pub u64);
 
 /// A message's publisher and sequence number; the pair identifies it on all hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
+pub struct MessageName {
     /// The publisher's id.
     pub publisher: u64,
     /// The publisher's sequence number, from 1.
@@ -89,7 +89,7 @@ pub struct RecordHeader {
     /// Its message.
     pub message: MessageId,
     /// The message's publisher and sequence.
-    pub origin: Origin,
+    pub name: MessageName,
     /// Offset of its data in the message.
     pub offset: u64,
     /// Bytes of the whole message.
@@ -208,8 +208,8 @@ impl RecordHeader {
         bytes[6..8].copy_from_slice(&self.flags.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.record.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.message.0.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.origin.publisher.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.origin.sequence.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.name.publisher.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.name.sequence.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.offset.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.total.to_le_bytes());
         bytes[56..60].copy_from_slice(&self.payload_bytes.to_le_bytes());
@@ -230,7 +230,7 @@ impl RecordHeader {
             flags: Flags(flags),
             record: RecordSequence(u64_at(bytes, 8)),
             message: MessageId(u64_at(bytes, 16)),
-            origin: Origin { publisher: u64_at(bytes, 24), sequence: u64_at(bytes, 32) },
+            name: MessageName { publisher: u64_at(bytes, 24), sequence: u64_at(bytes, 32) },
             offset: u64_at(bytes, 40),
             total: u64_at(bytes, 48),
             payload_bytes: u32_at(bytes, 56),
@@ -296,7 +296,7 @@ pub struct MessageHead {
     /// Its id on the link. Ids increase in the order of first records.
     pub id: MessageId,
     /// Its publisher and sequence.
-    pub origin: Origin,
+    pub name: MessageName,
     /// Its bytes, without the envelope.
     pub total: u64,
 }
@@ -366,7 +366,7 @@ impl<'a> Record<'a> {
             flags,
             record,
             message: self.head.id,
-            origin: self.head.origin,
+            name: self.head.name,
             offset: self.offset,
             total: self.head.total,
             payload_bytes: bytes(self.envelope.len().saturating_add(self.data.len())),
@@ -409,7 +409,7 @@ mod tests {
             flags: Flags::FIRST,
             record: RecordSequence(3),
             message: MessageId(5),
-            origin: Origin { publisher: 7, sequence: 9 },
+            name: MessageName { publisher: 7, sequence: 9 },
             offset: 0,
             total: 1000,
             payload_bytes: 164,
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn records_know_their_flags() {
         let geometry = RingGeometry::new(RingOptions::default()).unwrap();
-        let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 4 };
+        let head = MessageHead { id: MessageId(1), name: MessageName::default(), total: 4 };
         let flags = |record: Record<'_>| record.header(RecordSequence(0), &geometry).unwrap().flags;
         assert_eq!(flags(head.first(b"meta", b"data")), Flags(3));
         assert_eq!(flags(head.first(b"meta", b"")), Flags::FIRST);

@@ -384,7 +384,7 @@ mod tests {
             flags: crate::record::Flags::FIRST,
             record: RecordSequence(record),
             message: MessageId(1),
-            origin: crate::record::Origin::default(),
+            name: crate::record::MessageName::default(),
             offset: 0,
             total: 1 << 20,
             payload_bytes,

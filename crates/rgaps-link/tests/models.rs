@@ -10,7 +10,7 @@ use rgaps_link::record::Flags;
 use rgaps_link::ring::is_intact;
 use rgaps_link::{
     Assembler, AssemblerOptions, Continuity, CreditBatch, CreditPair, Event, Exceed, FlowControl, MessageHead,
-    MessageId, Origin, Placement, Position, ReceiverRing, RecordHeader, RecordSequence, RingGeometry, RingOffset,
+    MessageId, MessageName, Placement, Position, ReceiverRing, RecordHeader, RecordSequence, RingGeometry, RingOffset,
     RingOptions, RingSpan, SenderRing, Watermark,
 };
 
@@ -57,7 +57,7 @@ fn header(record: RecordSequence, payload_bytes: u32) -> RecordHeader {
         flags: Flags::FIRST,
         record,
         message: MessageId(record.0 + 1),
-        origin: Origin::default(),
+        name: MessageName::default(),
         offset: 0,
         total: u64::MAX,
         payload_bytes,
@@ -274,7 +274,8 @@ fn cut(sends: &[Send]) -> Vec<RecordHeader> {
     for send in sends {
         let record = match *send {
             Send::Begin { total, envelope, first } if open.len() < 64 => {
-                let head = MessageHead { id: MessageId(next_id), origin: Origin::default(), total: u64::from(total) };
+                let head =
+                    MessageHead { id: MessageId(next_id), name: MessageName::default(), total: u64::from(total) };
                 next_id += 1;
                 let first = u64::from(first).min(head.total);
                 open.push((head, first));

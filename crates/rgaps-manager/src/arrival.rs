@@ -23,7 +23,8 @@ use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolPart, Pooli
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::SocketReader;
 use rgaps_link::{
-    Assembler, AssemblerOptions, Continuity, Event as Assembled, FlowControl, LinkReceiver, MessageId, Origin, Release,
+    Assembler, AssemblerOptions, Continuity, Event as Assembled, FlowControl, LinkReceiver, MessageId, MessageName,
+    Release,
 };
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
@@ -68,7 +69,7 @@ pub(crate) struct ArrivalSetup {
 
 /// A message of which a part has arrived.
 struct Partial {
-    origin: Origin,
+    name: MessageName,
     /// `None`: there was no room for it, or the sender has skipped it.
     loan: Option<LoanedMessage>,
     /// Up to which message of its publisher the sender owes none.
@@ -287,9 +288,9 @@ impl Arrival {
         let mut landed = Landed { record, at, touched: None, complete: None, aborted: None, copying: false };
         for event in events {
             match event {
-                Assembled::Begin { message, origin, total, envelope } => {
+                Assembled::Begin { message, name, total, envelope } => {
                     landed.touched = Some(message);
-                    self.begin(message, origin, total, &landed.record, envelope)?;
+                    self.begin(message, name, total, &landed.record, envelope)?;
                 }
                 Assembled::Data { message, offset, span } => {
                     landed.touched = Some(message);
@@ -349,12 +350,12 @@ impl Arrival {
     fn begin(
         &mut self,
         message: MessageId,
-        origin: Origin,
+        name: MessageName,
         total: u64,
         record: &rgaps_link::RingRecord,
         envelope: RingSpan,
     ) -> Result<(), String> {
-        let verdict = self.state.received.judge(origin);
+        let verdict = self.state.received.judge(name);
         if verdict == Verdict::Duplicate {
             self.duplicates += 1;
             return Ok(());
@@ -369,20 +370,20 @@ impl Arrival {
             return Ok(());
         }
         let mut info = opened.info;
-        info.publisher = origin.publisher;
-        info.sequence = origin.sequence;
+        info.publisher = name.publisher;
+        info.sequence = name.sequence;
         info.bytes = total;
         if info.source_host != self.setup.host.0 {
             return Err("it sends a message of another host's publisher".to_owned());
         }
-        self.state.received.meet(origin, opened.unsent.previous);
+        self.state.received.meet(name, opened.unsent.previous);
         let Unsent { previous, skipped } = opened.unsent;
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
         let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
         self.dropped += u64::from(loan.is_none() && !skipped);
-        let partial = Partial { origin, loan, previous, skipped, info, meta: bytes, meta_bytes, history_depth };
+        let partial = Partial { name, loan, previous, skipped, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -412,32 +413,32 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { origin, loan, previous, skipped, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { name, loan, previous, skipped, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
         if self.arrivals.geometry().flow_control() == FlowControl::On {
-            self.state.received.note_acknowledged(origin, previous);
+            self.state.received.note_acknowledged(name, previous);
         }
         let Some(loan) = loan else {
-            if let Verdict::New { lost, since } = self.state.received.judge(origin) {
+            if let Verdict::New { lost, since } = self.state.received.judge(name) {
                 // A message that has arrived is lost for all subscribers that are here now.
                 let since_arrival = if skipped { since } else { self.setup.slot_table.segment().queue().end() };
                 self.setup.slot_table.count_lost(lost, since);
                 self.setup.slot_table.count_lost(1, since_arrival);
-                self.state.received.give_up(origin);
+                self.state.received.give_up(name);
             }
             return Ok(());
         };
-        let published = match self.state.received.judge(origin) {
+        let published = match self.state.received.judge(name) {
             Verdict::New { lost, since } => {
                 // Before subscribers can take the message: a subscriber that sees the gap finds it counted.
                 self.setup.slot_table.count_lost(lost, since);
                 self.state.port.publish(loan, &spec)
             }
             Verdict::Step { from } => {
-                self.report_step(origin, from);
+                self.report_step(name, from);
                 self.state.port.publish(loan, &spec)
             }
             Verdict::Seen(position, ended_ports) => self.state.port.publish_again(loan, &spec, position, ended_ports),
@@ -449,19 +450,19 @@ impl Arrival {
         };
         let position = published.map_err(|error| error.to_string())?;
         crash::point("arrival.published");
-        self.state.received.note(origin, position);
+        self.state.received.note(name, position);
         self.messages += 1;
-        let Origin { publisher, sequence } = origin;
+        let MessageName { publisher, sequence } = name;
         tracing::trace!(target: "rgaps::message", topic = %self.setup.key, publisher, sequence, "arrived");
         Ok(())
     }
 
     /// Reports at most one step per connection.
-    fn report_step(&mut self, origin: Origin, from: u64) {
+    fn report_step(&mut self, name: MessageName, from: u64) {
         if std::mem::replace(&mut self.has_stepped, true) {
             return;
         }
-        let Origin { publisher, sequence } = origin;
+        let MessageName { publisher, sequence } = name;
         let text = format!(
             "{}: publisher {publisher:#x} of host {} jumps from message {from} to {sequence}, which it cannot have published; no message in \
                          between is counted as lost",

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rgaps_device::{Backend, DeviceError, PoolMemory};
 use rgaps_link::record::MessageHead;
-use rgaps_link::{LinkError, LinkSender, MessageId, Origin, Record, RecordSequence};
+use rgaps_link::{LinkError, LinkSender, MessageId, MessageName, Record, RecordSequence};
 use rgaps_shm::{Held, crash};
 
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
@@ -82,7 +82,7 @@ pub(crate) struct Outbox {
     posted_id: u64,
     stager: Option<Stager>,
     /// Notes that are sent and not acknowledged, and the skipped messages that they name.
-    skipped: VecDeque<(MessageId, Origin)>,
+    skipped: VecDeque<(MessageId, MessageName)>,
 }
 
 impl Outbox {
@@ -102,7 +102,7 @@ impl Outbox {
 
     /// Publisher and sequence of each message in the outbox.
     pub(crate) fn origins(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.queue.iter().map(|outgoing| (outgoing.head.origin.publisher, outgoing.head.origin.sequence))
+        self.queue.iter().map(|outgoing| (outgoing.head.name.publisher, outgoing.head.name.sequence))
     }
 
     pub(crate) fn is_all_sent(&self) -> bool {
@@ -117,8 +117,8 @@ impl Outbox {
     /// Adds a message. Its bytes are in `pool`; the caller has checked that.
     pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope, previous: u64) {
         let info = held.info();
-        let origin = Origin { publisher: info.publisher, sequence: info.sequence };
-        let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
+        let name = MessageName { publisher: info.publisher, sequence: info.sequence };
+        let head = MessageHead { id: MessageId(self.next_id), name, total: info.bytes };
         self.next_id += ID_STEP;
         self.queue.push_back(Outgoing { held, pool, envelope, head, previous, sent: None });
     }
@@ -126,7 +126,7 @@ impl Outbox {
     /// Releases the messages that the other host has, or has counted as lost, by publisher.
     pub(crate) fn resume(&mut self, has: &HashMap<u64, u64>) {
         self.release(|outgoing| {
-            has.get(&outgoing.head.origin.publisher).is_some_and(|s| outgoing.head.origin.sequence <= *s)
+            has.get(&outgoing.head.name.publisher).is_some_and(|s| outgoing.head.name.sequence <= *s)
         });
     }
 
@@ -142,7 +142,7 @@ impl Outbox {
         self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
         let mut before: HashMap<u64, u64> = HashMap::new();
         for outgoing in &self.queue {
-            let first = before.entry(outgoing.head.origin.publisher).or_insert(u64::MAX);
+            let first = before.entry(outgoing.head.name.publisher).or_insert(u64::MAX);
             *first = outgoing.previous.min(*first);
         }
         for (publisher, sequence) in has {
@@ -150,7 +150,7 @@ impl Outbox {
             *known = (*known).max(*sequence);
         }
         for outgoing in &mut self.queue {
-            let Origin { publisher, sequence } = outgoing.head.origin;
+            let MessageName { publisher, sequence } = outgoing.head.name;
             let before = before.entry(publisher).or_insert(0);
             let owed_from = if remembers { *before } else { u64::MAX };
             outgoing.set_previous(owed_from.min(sequence.saturating_sub(1)));
@@ -201,7 +201,7 @@ impl Outbox {
 
     /// Whether a record of this publisher's messages is not posted yet.
     pub(crate) fn has_unsent_of(&self, publisher: u64) -> bool {
-        self.queue.iter().any(|outgoing| outgoing.head.origin.publisher == publisher && !outgoing.is_sent())
+        self.queue.iter().any(|outgoing| outgoing.head.name.publisher == publisher && !outgoing.is_sent())
     }
 
     /// Posts a note that names a message that was skipped: a message without bytes, of which the other host reads only the envelope. False if the
@@ -210,12 +210,12 @@ impl Outbox {
         &mut self,
         link: &mut dyn LinkSender,
         note: &Envelope,
-        skipped: Origin,
+        skipped: MessageName,
     ) -> Result<bool, LinkError> {
         if self.skipped.len() >= NOTES_MAX {
             return Ok(false);
         }
-        let head = MessageHead { id: MessageId(self.posted_id + 1), origin: skipped, total: 0 };
+        let head = MessageHead { id: MessageId(self.posted_id + 1), name: skipped, total: 0 };
         if self.queue.iter().any(|outgoing| outgoing.sent.is_none() && outgoing.head.id <= head.id) {
             return Ok(false);
         }
@@ -241,7 +241,7 @@ impl Outbox {
             let unsent = self.queue.iter().filter(|outgoing| !outgoing.is_sent());
             stager.pump(unsent.map(|o| (o.head.id, &o.pool, o.held.offset(), o.head.total)))?;
         }
-        let nobody = MessageHead { id: MessageId(0), origin: Origin::default(), total: 0 };
+        let nobody = MessageHead { id: MessageId(0), name: MessageName::default(), total: 0 };
         let mut records = [nobody.part(0, &[]); BATCH_MAX];
         let mut ends = [(0, 0); BATCH_MAX];
         self.register(link)?;
@@ -262,7 +262,7 @@ impl Outbox {
             }
             if outgoing.is_sent() {
                 ended += 1;
-                let Origin { publisher, sequence } = outgoing.head.origin;
+                let MessageName { publisher, sequence } = outgoing.head.name;
                 tracing::trace!(target: "rgaps::message", %topic, publisher, sequence, "sent");
                 crash::point("link.sent");
             }

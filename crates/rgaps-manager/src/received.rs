@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use rgaps_link::Origin;
+use rgaps_link::MessageName;
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use rgaps_shm::manager::arrival_records::{ArrivalRecords, RecordIndex, RecordedArrival};
 use rgaps_shm::manager::last_received::LastReceived;
@@ -111,19 +111,19 @@ impl Received {
 
     /// Notes a publisher of which nothing has arrived, before its first message is judged. `previous`: the sender owes none of its messages up to
     /// that sequence.
-    pub(crate) fn meet(&mut self, origin: Origin, previous: u64) {
-        if !self.known.contains_key(&origin.publisher) {
+    pub(crate) fn meet(&mut self, name: MessageName, previous: u64) {
+        if !self.known.contains_key(&name.publisher) {
             let position = self.last().unwrap_or(self.start);
-            let last = LastReceived { sequence: previous.min(origin.sequence.saturating_sub(1)), position };
-            self.insert(origin.publisher, Known { last, here: 0, place: None });
+            let last = LastReceived { sequence: previous.min(name.sequence.saturating_sub(1)), position };
+            self.insert(name.publisher, Known { last, here: 0, place: None });
         }
     }
 
     /// Notes, before a message over a lossless link is judged, up to which message of its publisher the sender owes none: those in between had arrived
     /// or were counted as lost before the manager here died, and it had acknowledged them.
-    pub(crate) fn note_acknowledged(&mut self, origin: Origin, previous: u64) {
-        if let Some(known) = self.known.get_mut(&origin.publisher)
-            && previous < origin.sequence
+    pub(crate) fn note_acknowledged(&mut self, name: MessageName, previous: u64) {
+        if let Some(known) = self.known.get_mut(&name.publisher)
+            && previous < name.sequence
             && previous.checked_sub(known.last.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX)
         {
             known.last.sequence = previous;
@@ -133,9 +133,9 @@ impl Received {
     }
 
     /// Notes that a message is lost, and need not be resent: it was dropped here, or the sender has skipped it.
-    pub(crate) fn give_up(&mut self, origin: Origin) {
-        if let Some(known) = self.known.get_mut(&origin.publisher) {
-            known.last.sequence = known.last.sequence.max(origin.sequence);
+    pub(crate) fn give_up(&mut self, name: MessageName) {
+        if let Some(known) = self.known.get_mut(&name.publisher) {
+            known.last.sequence = known.last.sequence.max(name.sequence);
             let known = *known;
             self.write(&known);
         }
@@ -152,31 +152,31 @@ impl Received {
     }
 
     /// Judges a message of which the first record arrives.
-    pub(crate) fn judge(&self, origin: Origin) -> Verdict {
-        let Some(known) = self.known.get(&origin.publisher) else {
+    pub(crate) fn judge(&self, name: MessageName) -> Verdict {
+        let Some(known) = self.known.get(&name.publisher) else {
             return Verdict::New { lost: 0, since: Position(0) };
         };
         let LastReceived { sequence, position } = known.last;
-        if origin.sequence <= known.here {
+        if name.sequence <= known.here {
             Verdict::Duplicate
-        } else if origin.sequence <= sequence {
+        } else if name.sequence <= sequence {
             Verdict::Seen(position, self.ended_ports)
-        } else if origin.sequence - sequence > SEQUENCE_STEP_MAX {
+        } else if name.sequence - sequence > SEQUENCE_STEP_MAX {
             Verdict::Step { from: sequence }
         } else {
-            Verdict::New { lost: origin.sequence - sequence - 1, since: position }
+            Verdict::New { lost: name.sequence - sequence - 1, since: position }
         }
     }
 
     /// Notes that a message was published here.
-    pub(crate) fn note(&mut self, origin: Origin, position: Position) {
-        let known = self.known.get(&origin.publisher);
+    pub(crate) fn note(&mut self, name: MessageName, position: Position) {
+        let known = self.known.get(&name.publisher);
         let place = known.and_then(|known| known.place);
         let last = match known {
-            Some(known) if known.last.sequence >= origin.sequence => known.last,
-            _ => LastReceived { sequence: origin.sequence, position },
+            Some(known) if known.last.sequence >= name.sequence => known.last,
+            _ => LastReceived { sequence: name.sequence, position },
         };
-        self.insert(origin.publisher, Known { last, here: origin.sequence, place });
+        self.insert(name.publisher, Known { last, here: name.sequence, place });
     }
 
     /// The position of the newest message.
@@ -219,67 +219,67 @@ mod tests {
         Received::new([7; 16], ArrivalRecords::new(segment))
     }
 
-    fn origin(sequence: u64) -> Origin {
-        Origin { publisher: 1, sequence }
+    fn name(sequence: u64) -> MessageName {
+        MessageName { publisher: 1, sequence }
     }
 
     #[test]
     fn missing_messages_are_counted_once_and_repeated_ones_are_recognised() {
         let mut received = received();
-        assert_eq!(received.judge(origin(7)), Verdict::New { lost: 0, since: Position(0) }, "it was there before us");
-        received.note(origin(7), Position(3));
-        assert_eq!(received.judge(origin(7)), Verdict::Duplicate);
-        assert_eq!(received.judge(origin(10)), Verdict::New { lost: 2, since: Position(3) });
-        received.note(origin(10), Position(4));
-        assert_eq!(received.judge(origin(11)), Verdict::New { lost: 0, since: Position(4) });
+        assert_eq!(received.judge(name(7)), Verdict::New { lost: 0, since: Position(0) }, "it was there before us");
+        received.note(name(7), Position(3));
+        assert_eq!(received.judge(name(7)), Verdict::Duplicate);
+        assert_eq!(received.judge(name(10)), Verdict::New { lost: 2, since: Position(3) });
+        received.note(name(10), Position(4));
+        assert_eq!(received.judge(name(11)), Verdict::New { lost: 0, since: Position(4) });
         assert_eq!(received.resume(), [(1, 10)]);
     }
 
     #[test]
     fn messages_of_a_former_port_count_as_seen_and_newer_state_of_the_segment_wins() {
         let mut received = received();
-        received.note(origin(7), Position(3));
+        received.note(name(7), Position(3));
         let last = LastReceived { sequence: 9, position: Position(8) };
         received.recall([(1, (last, None))]);
         received.end_port(2);
-        assert_eq!(received.judge(origin(7)), Verdict::Seen(Position(8), 2));
-        received.note(origin(7), Position(9));
-        assert_eq!(received.judge(origin(7)), Verdict::Duplicate);
-        assert_eq!(received.judge(origin(9)), Verdict::Seen(Position(8), 2));
-        assert_eq!(received.judge(origin(10)), Verdict::New { lost: 0, since: Position(8) });
+        assert_eq!(received.judge(name(7)), Verdict::Seen(Position(8), 2));
+        received.note(name(7), Position(9));
+        assert_eq!(received.judge(name(7)), Verdict::Duplicate);
+        assert_eq!(received.judge(name(9)), Verdict::Seen(Position(8), 2));
+        assert_eq!(received.judge(name(10)), Verdict::New { lost: 0, since: Position(8) });
         received.end_port(3);
-        assert_eq!(received.judge(origin(9)), Verdict::Seen(Position(8), 3));
+        assert_eq!(received.judge(name(9)), Verdict::Seen(Position(8), 3));
     }
 
     #[test]
     fn a_successor_knows_what_arrived_and_what_was_counted() {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
         let mut first = Received::new([7; 16], ArrivalRecords::new(segment.clone()));
-        first.note(origin(7), Position(3));
-        first.give_up(origin(9));
-        first.note(Origin { publisher: 2, sequence: 4 }, Position(5));
+        first.note(name(7), Position(3));
+        first.give_up(name(9));
+        first.note(MessageName { publisher: 2, sequence: 4 }, Position(5));
         let (records, mut told) = ArrivalRecords::take_over(segment);
         let mut successor = Received::new([7; 16], records);
         successor.recall(told.remove(&[7; 16]).unwrap());
         let mut resume = successor.resume();
         resume.sort_unstable();
         assert_eq!(resume, [(1, 9), (2, 4)]);
-        assert_eq!(successor.judge(origin(12)), Verdict::New { lost: 2, since: Position(3) });
+        assert_eq!(successor.judge(name(12)), Verdict::New { lost: 2, since: Position(3) });
     }
 
     #[test]
     fn an_impossible_step_is_no_loss_and_is_forgotten_at_the_next_ring_request() {
         let mut received = received();
-        received.note(origin(7), Position(3));
+        received.note(name(7), Position(3));
         let furthest = 7 + SEQUENCE_STEP_MAX;
-        assert_eq!(received.judge(origin(furthest)), Verdict::New { lost: SEQUENCE_STEP_MAX - 1, since: Position(3) });
-        assert_eq!(received.judge(origin(furthest + 1)), Verdict::Step { from: 7 });
-        assert_eq!(received.judge(origin(u64::MAX)), Verdict::Step { from: 7 });
-        received.note(origin(u64::MAX), Position(4));
+        assert_eq!(received.judge(name(furthest)), Verdict::New { lost: SEQUENCE_STEP_MAX - 1, since: Position(3) });
+        assert_eq!(received.judge(name(furthest + 1)), Verdict::Step { from: 7 });
+        assert_eq!(received.judge(name(u64::MAX)), Verdict::Step { from: 7 });
+        received.note(name(u64::MAX), Position(4));
         let told = || HashMap::from([(1, LastReceived { sequence: 7, position: Position(3) })]);
         assert_eq!(received.correct(&HashMap::from([(2, 0)]), || unreachable!()), 0, "of others");
         assert_eq!(received.correct(&HashMap::from([(1, 9)]), told), 1);
-        assert_eq!(received.judge(origin(9)), Verdict::New { lost: 1, since: Position(3) });
+        assert_eq!(received.judge(name(9)), Verdict::New { lost: 1, since: Position(3) });
         assert_eq!(received.correct(&HashMap::from([(1, 9)]), || unreachable!()), 0);
     }
 
@@ -287,15 +287,15 @@ mod tests {
     fn missing_first_messages_of_a_new_publisher_are_counted_since_the_last_arrival() {
         let mut received = received();
         received.hand_shake(Position(2));
-        received.meet(origin(21), 0);
-        assert_eq!(received.judge(origin(21)), Verdict::New { lost: 20, since: Position(2) });
-        let other = |sequence| Origin { publisher: 2, sequence };
-        received.note(origin(21), Position(5));
+        received.meet(name(21), 0);
+        assert_eq!(received.judge(name(21)), Verdict::New { lost: 20, since: Position(2) });
+        let other = |sequence| MessageName { publisher: 2, sequence };
+        received.note(name(21), Position(5));
         received.meet(other(9), 6);
         assert_eq!(received.judge(other(9)), Verdict::New { lost: 2, since: Position(5) });
         received.meet(other(9), 0);
         assert_eq!(received.judge(other(9)), Verdict::New { lost: 2, since: Position(5) }, "it is known by now");
-        let liar = Origin { publisher: 3, sequence: 4 };
+        let liar = MessageName { publisher: 3, sequence: 4 };
         received.meet(liar, u64::MAX);
         assert_eq!(received.judge(liar), Verdict::New { lost: 0, since: Position(5) });
     }
@@ -304,29 +304,29 @@ mod tests {
     fn what_a_dead_manager_had_acknowledged_counts_no_more() {
         let mut successor = received();
         successor.recall([(1, (LastReceived { sequence: 5, position: Position(3) }, None))]);
-        successor.note_acknowledged(origin(13), 10);
-        assert_eq!(successor.judge(origin(13)), Verdict::New { lost: 2, since: Position(3) });
-        successor.note_acknowledged(origin(13), 7);
-        successor.note_acknowledged(origin(13), 13);
-        successor.note_acknowledged(origin(u64::MAX), u64::MAX - 1);
-        assert_eq!(successor.judge(origin(13)), Verdict::New { lost: 2, since: Position(3) }, "of an impostor");
+        successor.note_acknowledged(name(13), 10);
+        assert_eq!(successor.judge(name(13)), Verdict::New { lost: 2, since: Position(3) });
+        successor.note_acknowledged(name(13), 7);
+        successor.note_acknowledged(name(13), 13);
+        successor.note_acknowledged(name(u64::MAX), u64::MAX - 1);
+        assert_eq!(successor.judge(name(13)), Verdict::New { lost: 2, since: Position(3) }, "of an impostor");
     }
 
     #[test]
     fn a_dropped_message_counts_once_and_is_not_resent() {
         let mut received = received();
-        received.note(origin(7), Position(3));
-        received.give_up(origin(8));
+        received.note(name(7), Position(3));
+        received.give_up(name(8));
         assert_eq!(received.resume(), [(1, 8)]);
-        assert_eq!(received.judge(origin(8)), Verdict::Seen(Position(3), 0));
-        assert_eq!(received.judge(origin(9)), Verdict::New { lost: 0, since: Position(3) });
+        assert_eq!(received.judge(name(8)), Verdict::Seen(Position(3), 0));
+        assert_eq!(received.judge(name(9)), Verdict::New { lost: 0, since: Position(3) });
     }
 
     #[test]
     fn the_publisher_that_was_silent_longest_is_forgotten_first() {
         let mut received = received();
         for publisher in 0..=REMEMBERED_MAX as u64 {
-            received.note(Origin { publisher, sequence: 1 }, Position(publisher));
+            received.note(MessageName { publisher, sequence: 1 }, Position(publisher));
         }
         assert_eq!(received.resume().len(), REMEMBERED_MAX);
         assert!(!received.resume().iter().any(|(publisher, _)| *publisher == 0));

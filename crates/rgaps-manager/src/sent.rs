@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use rgaps_link::Origin;
+use rgaps_link::MessageName;
 use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
@@ -87,7 +87,11 @@ impl SentMessages {
     }
 
     /// The last messages, of these publishers that stay and of those that have left, that the sender is past and has neither sent nor named.
-    pub(crate) fn skipped(&mut self, passed: Position, stay: impl Iterator<Item = (u64, LastReceived)>) -> Vec<Origin> {
+    pub(crate) fn skipped(
+        &mut self,
+        passed: Position,
+        stay: impl Iterator<Item = (u64, LastReceived)>,
+    ) -> Vec<MessageName> {
         let Self { sent, named, left, from, .. } = self;
         left.retain(|(publisher, last)| {
             let is_over = last.position < passed && sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
@@ -101,16 +105,16 @@ impl SentMessages {
             (*from..passed).contains(&last.position) && known.iter().all(|known| *known < last.sequence)
         };
         let last = stay.chain(left.iter().copied()).filter(|(publisher, last)| is_owed(publisher, last));
-        last.map(|(publisher, last)| Origin { publisher, sequence: last.sequence }).collect()
+        last.map(|(publisher, last)| MessageName { publisher, sequence: last.sequence }).collect()
     }
 
     /// Notes that a note with this message was posted.
-    pub(crate) fn note_named(&mut self, skipped: Origin) {
+    pub(crate) fn note_named(&mut self, skipped: MessageName) {
         self.named.insert(skipped.publisher, skipped.sequence);
     }
 
     /// Notes that the other host has that note.
-    pub(crate) fn acknowledged(&mut self, skipped: Origin) {
+    pub(crate) fn acknowledged(&mut self, skipped: MessageName) {
         if self.named.get(&skipped.publisher).is_some_and(|named| *named <= skipped.sequence) {
             self.named.remove(&skipped.publisher);
         }
@@ -126,8 +130,8 @@ mod tests {
         LastReceived { sequence, position: Position(position) }
     }
 
-    fn origin(publisher: u64, sequence: u64) -> Origin {
-        Origin { publisher, sequence }
+    fn name(publisher: u64, sequence: u64) -> MessageName {
+        MessageName { publisher, sequence }
     }
 
     #[test]
@@ -137,17 +141,17 @@ mod tests {
         let skipped = |count: &mut SentMessages, last| count.skipped(Position(10), [(1, last)].into_iter());
         assert_eq!(skipped(&mut count, at(2, 2)), [], "it was sent");
         assert_eq!(skipped(&mut count, at(5, 10)), [], "it may still be sent");
-        assert_eq!(skipped(&mut count, at(5, 9)), [origin(1, 5)]);
-        count.note_named(origin(1, 5));
+        assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)]);
+        count.note_named(name(1, 5));
         assert_eq!(skipped(&mut count, at(5, 9)), []);
         count.resume(&HashMap::from([(1, 2)]));
-        assert_eq!(skipped(&mut count, at(5, 9)), [origin(1, 5)], "the note did not arrive");
-        count.note_named(origin(1, 5));
+        assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)], "the note did not arrive");
+        count.note_named(name(1, 5));
         count.resume(&HashMap::from([(1, 5)]));
         assert_eq!(skipped(&mut count, at(5, 9)), [], "it arrived");
-        assert_eq!(skipped(&mut count, at(7, 9)), [origin(1, 7)]);
-        count.note_named(origin(1, 7));
-        count.acknowledged(origin(1, 7));
+        assert_eq!(skipped(&mut count, at(7, 9)), [name(1, 7)]);
+        count.note_named(name(1, 7));
+        count.acknowledged(name(1, 7));
         assert_eq!((skipped(&mut count, at(7, 9)), count.previous(1, 9)), (vec![], 7));
     }
 
@@ -158,12 +162,12 @@ mod tests {
         count.note_left(2, at(4, 12));
         let skipped = |count: &mut SentMessages, passed| count.skipped(Position(passed), std::iter::empty());
         assert_eq!(skipped(&mut count, 10), [], "message 5 may still be sent");
-        assert_eq!(skipped(&mut count, 11), [origin(1, 5)]);
-        count.note_named(origin(1, 5));
+        assert_eq!(skipped(&mut count, 11), [name(1, 5)]);
+        count.note_named(name(1, 5));
         count.note_sent(2, 4);
         assert_eq!(skipped(&mut count, 13), [], "of the other publisher everything was sent that is not in a gap");
         assert!(count.has_left());
-        count.acknowledged(origin(1, 5));
+        count.acknowledged(name(1, 5));
         assert_eq!(skipped(&mut count, 13), []);
         assert!(!count.has_left() && count.sent.is_empty() && count.named.is_empty());
     }

@@ -52,7 +52,7 @@ fn a_stopped_subscriber_of_great_depth_delays_only_waiting_publishers_once() {
         other.publish(10, Exhaustion::DropOldest).unwrap();
     }
     assert!(matches!(one.publish(10, Exhaustion::Refuse), Err(LoanError::Messages(256))));
-    let readers = one.port.readers();
+    let readers = one.port.taken_counts();
     one.port.give_up_on(readers);
     for _ in 0..300 {
         one.publish(10, Exhaustion::within(std::time::Duration::ZERO)).unwrap();

@@ -84,7 +84,7 @@ fn a_publisher_waits_for_no_idle_keep_last_subscriber_until_it_reads_again() {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     assert_eq!(sequences(&mut keeps_all).len(), 8);
-    let readers = publisher.port.readers();
+    let readers = publisher.port.taken_counts();
     take(&mut busy).unwrap();
     publisher.port.give_up_on(readers);
     publisher.publish(10, wait).unwrap();

@@ -18,7 +18,7 @@ use crate::memory::RingMemory;
 use crate::rdma::{
     Candidate, Domain, RdmaOptions, RdmaReceiver, RdmaSender, ReceiverEnd, SenderEnd, TransferError, ports,
 };
-use crate::record::{Flags, MessageHead, MessageId, Origin, RecordHeader, RecordSequence};
+use crate::record::{Flags, MessageHead, MessageId, MessageName, RecordHeader, RecordSequence};
 
 /// The two ends of a wire, or of one device.
 fn candidates() -> Result<(Candidate, Candidate), String> {
@@ -105,7 +105,7 @@ impl Noise {
 }
 
 fn head(id: u64, total: u64) -> MessageHead {
-    MessageHead { id: MessageId(id), origin: Origin { publisher: 1, sequence: id }, total }
+    MessageHead { id: MessageId(id), name: MessageName { publisher: 1, sequence: id }, total }
 }
 
 /// Sends one message, chunk by chunk, and waits for room.
@@ -221,13 +221,13 @@ fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
 fn a_sender_that_violates_the_protocol_is_disconnected_with_an_error() {
     let record = |number: u64, payload: u32| {
         let flags = Flags::FIRST;
-        let (message, origin) = (MessageId(1), Origin { publisher: 1, sequence: 1 });
+        let (message, name) = (MessageId(1), MessageName { publisher: 1, sequence: 1 });
         let record = RecordSequence(number);
         RecordHeader {
             flags,
             record,
             message,
-            origin,
+            name,
             offset: 0,
             total: 1 << 20,
             payload_bytes: payload,

@@ -12,7 +12,7 @@ use crate::error::LinkError;
 use crate::geometry::{Integrity, RingGeometry, RingOptions, Watermark};
 use crate::link::{LinkReceiver, LinkSender};
 use crate::position::Position;
-use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin};
+use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName};
 
 /// Both ends of a link through a proxy.
 fn through_a_proxy(options: RingOptions) -> (TcpSender, Arrivals, Proxy) {
@@ -33,7 +33,8 @@ fn a_credit_with_swapped_words_acknowledges_nothing() {
         RingOptions { ring_bytes: 128 << 10, chunk_bytes: 9920, watermark: Watermark::Zero, ..RingOptions::default() };
     let (mut sender, mut arrivals, proxy) = through_a_proxy(options);
     let data = vec![7; 9920];
-    let heads = [1, 2, 3, 4, 5, 6].map(|id| MessageHead { id: MessageId(id), origin: Origin::default(), total: 9920 });
+    let heads =
+        [1, 2, 3, 4, 5, 6].map(|id| MessageHead { id: MessageId(id), name: MessageName::default(), total: 9920 });
     assert_eq!(sender.post(&heads.map(|head| head.first(b"", &data))).unwrap(), 6);
     proxy.order(Swap { toward: Toward::Caller, after: 0, apart: 8 });
     let record = arrivals.next(WATCHDOG).unwrap().unwrap();
@@ -83,7 +84,7 @@ fn a_large_record_with_swapped_words_anywhere_never_arrives() {
     for after in [100, 300 << 10, (1 << 20) - 200] {
         let (mut sender, mut arrivals, proxy) = through_a_proxy(RingOptions::default());
         let data: Vec<u8> = (0..(1 << 20) - 64_u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
-        let head = |id| MessageHead { id: MessageId(id), origin: Origin::default(), total: data.len() as u64 };
+        let head = |id| MessageHead { id: MessageId(id), name: MessageName::default(), total: data.len() as u64 };
         assert_eq!(sender.post(&[head(1).first(b"", &data)]).unwrap(), 1);
         let record = arrivals.next(WATCHDOG).unwrap().unwrap();
         assert!(payload(&arrivals, &record) == data);
@@ -99,7 +100,7 @@ fn without_integrity_swapped_words_arrive_as_they_are() {
     let (mut sender, mut arrivals, proxy) =
         through_a_proxy(RingOptions { integrity: Integrity::None, ..RingOptions::default() });
     proxy.order(Swap { toward: Toward::Listener, after: 64, apart: 2 });
-    let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 8 };
+    let head = MessageHead { id: MessageId(1), name: MessageName::default(), total: 8 };
     sender.post(&[head.first(b"", b"abcdefgh")]).unwrap();
     let record = arrivals.next(WATCHDOG).unwrap().unwrap();
     assert_eq!(payload(&arrivals, &record), b"cdabefgh");

@@ -15,7 +15,7 @@ use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
 use crate::link::RingRecord;
 use crate::position::{Position, RingSpan};
-use crate::record::{Flags, MessageId, Origin, RecordHeader, RecordSequence};
+use crate::record::{Flags, MessageId, MessageName, RecordHeader, RecordSequence};
 use crate::ring::Placement;
 use crate::tcp::queue::{QUEUE_MAX, Shared};
 
@@ -41,7 +41,7 @@ fn record(n: u64) -> RingRecord {
         flags: Flags::default(),
         record: RecordSequence(n),
         message: MessageId(n),
-        origin: Origin::default(),
+        name: MessageName::default(),
         offset: 0,
         total: 0,
         payload_bytes: 0,

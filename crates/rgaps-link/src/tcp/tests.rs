@@ -13,7 +13,7 @@ use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions};
 use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::memory::RingMemory;
-use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin, RecordError, RecordSequence};
+use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName, RecordError, RecordSequence};
 use crate::ring::AdmitError;
 use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
@@ -61,7 +61,7 @@ fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader
 
 /// The bytes of one record of a message of `total` bytes.
 pub(super) fn record_bytes(record: u64, message: u64, total: u64, data: &[u8]) -> Vec<u8> {
-    let head = MessageHead { id: MessageId(message), origin: Origin::default(), total };
+    let head = MessageHead { id: MessageId(message), name: MessageName::default(), total };
     let header = head.first(b"", data).header(RecordSequence(record), &geometry()).unwrap().encode();
     with_sums(&header, data)
 }
@@ -158,7 +158,7 @@ fn a_record_out_of_sequence_is_refused() {
 
 #[test]
 fn an_impossible_payload_is_refused_before_a_byte_of_it_is_read() {
-    let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: u64::MAX };
+    let head = MessageHead { id: MessageId(1), name: MessageName::default(), total: u64::MAX };
     let mut header = head.first(b"", b"").header(RecordSequence(0), &geometry()).unwrap().encode();
     header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
     let (error, mut arrivals) = read_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
@@ -213,7 +213,7 @@ fn a_peer_that_reads_nothing_ends_the_link() {
     let mut sender = TcpSender::connect(address, TOKEN, RingGeometry::new(options).unwrap(), tcp).unwrap();
     let _stream = peer.join().unwrap();
     let data = vec![0; 1 << 20 >> 1];
-    let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 1 << 40 };
+    let head = MessageHead { id: MessageId(1), name: MessageName::default(), total: 1 << 40 };
     sender.post(&[head.first(b"", b"")]).unwrap();
     let error = loop {
         let offset = sender.counters().bytes;
@@ -306,7 +306,7 @@ fn many_ready_records_go_out_in_one_write() {
     let pair = Loopback.pair(RingOptions { ring_bytes: 1 << 20, chunk_bytes: 1 << 10, ..RingOptions::default() });
     let mut sender = pair.sender;
     let heads: Vec<_> =
-        (1..=100).map(|id| MessageHead { id: MessageId(id), origin: Origin::default(), total: 8 }).collect();
+        (1..=100).map(|id| MessageHead { id: MessageId(id), name: MessageName::default(), total: 8 }).collect();
     let records: Vec<_> = heads.iter().map(|head| head.first(b"meta", &[1; 8])).collect();
     assert_eq!(sender.post(&records).unwrap(), 100);
     let counters = sender.counters();

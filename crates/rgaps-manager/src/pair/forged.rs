@@ -1,7 +1,7 @@
 //! A forged peer that sends frames with random envelopes: no panic, no hang, and what is honest arrives afterwards.
 
 use rgaps_link::record::MessageHead;
-use rgaps_link::{LinkSender, MessageId, Origin};
+use rgaps_link::{LinkSender, MessageId, MessageName};
 
 use super::lies::link;
 use super::walk::Random;
@@ -32,9 +32,9 @@ fn forged_frames_neither_end_the_manager_nor_the_topic() {
             let info = MessageInfo { source_host: FROM.0, host_epoch: number(&mut below), ..MessageInfo::default() };
             let unsent = Unsent { previous: number(&mut below), skipped: below(2) == 0 };
             let envelope = Envelope::seal(&info, number(&mut below) as u32, unsent, b"meta");
-            let origin = Origin { publisher: below(4), sequence: number(&mut below) };
+            let name = MessageName { publisher: below(4), sequence: number(&mut below) };
             let total = [0, 1, 5, 5000, 1 << 20, 1 << 40][below(6) as usize];
-            let head = MessageHead { id: MessageId(id), origin, total };
+            let head = MessageHead { id: MessageId(id), name, total };
             id += 1 + below(2);
             let first = vec![3; total.min([0, 1, 5, 4000][below(4) as usize]) as usize];
             if link.wait_for_room(5000, Duration::from_secs(2)).is_err()

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use rgaps_link::record::MessageHead;
 use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
-use rgaps_link::{LinkSender, MessageId, Origin, RingGeometry, RingOptions, Watermark};
+use rgaps_link::{LinkSender, MessageId, MessageName, RingGeometry, RingOptions, Watermark};
 
 use super::*;
 use crate::envelope::{Envelope, Unsent};
@@ -49,8 +49,8 @@ impl Impostor {
         let info = MessageInfo { source_host: source.0, bytes: FORGED.len() as u64, ..MessageInfo::default() };
         let unsent = Unsent { previous: sequence - 1, skipped: false };
         let envelope = Envelope::seal(&info, 0, unsent, b"meta");
-        let origin = Origin { publisher: PUBLISHER, sequence };
-        let head = MessageHead { id: MessageId(self.next), origin, total: FORGED.len() as u64 };
+        let name = MessageName { publisher: PUBLISHER, sequence };
+        let head = MessageHead { id: MessageId(self.next), name, total: FORGED.len() as u64 };
         self.next += 1;
         assert_eq!(self.link.post(&[head.first(envelope.bytes(), FORGED)]).unwrap(), 1);
     }
@@ -59,8 +59,8 @@ impl Impostor {
     pub(super) fn begin(&mut self, source: HostId, total: u64, sent: u64) {
         let info = MessageInfo { source_host: source.0, bytes: total, ..MessageInfo::default() };
         let envelope = Envelope::seal(&info, 0, Unsent::default(), b"meta");
-        let origin = Origin { publisher: PUBLISHER, sequence: self.next };
-        let head = MessageHead { id: MessageId(self.next), origin, total };
+        let name = MessageName { publisher: PUBLISHER, sequence: self.next };
+        let head = MessageHead { id: MessageId(self.next), name, total };
         self.next += 1;
         assert_eq!(self.link.post(&[head.first(envelope.bytes(), FORGED)]).unwrap(), 1);
         let part = vec![7; 4 << 10];
