@@ -27,6 +27,16 @@ pub enum DeviceKind {
     Cuda,
 }
 
+impl DeviceKind {
+    /// Whether work that a process has enqueued may go on after its death, because a child that was forked from it still has the device open.
+    pub fn work_outlives_process(self) -> bool {
+        match self {
+            Self::Host => false,
+            Self::Cuda => true,
+        }
+    }
+}
+
 /// A device's UUID; all zero for host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub [u8; 16]);

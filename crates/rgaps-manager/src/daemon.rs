@@ -83,7 +83,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         let network_inbox = network_inbox.clone();
         Network::open(&config, host, &host_name, move |event| network_inbox.handle(event))?
     };
-    let lifetime = lifetime(chosen.backend.kind() == DeviceKind::Host);
+    let lifetime = lifetime(chosen.backend.kind());
     let (noted, mut locks) = (noted_clients(&notes), ClientLocks::new(lifetime));
     // Each client is asked once, however many topics it is in.
     let living = locks.living(&dir, noted.iter().copied());
@@ -147,7 +147,8 @@ fn open_device(choice: Choice, dir: &RuntimeDir, notes: &[TopicNote]) -> Result<
     for device in devices {
         let noted: Choice = device.parse()?;
         let of_device = noted_clients(notes.iter().filter(|note| note.device == device));
-        let living = ClientLocks::new(lifetime(noted == Choice::Host)).living(dir, of_device);
+        let kind = if noted == Choice::Host { DeviceKind::Host } else { DeviceKind::Cuda };
+        let living = ClientLocks::new(lifetime(kind)).living(dir, of_device);
         if living.is_empty() {
             continue;
         }
@@ -173,8 +174,8 @@ fn noted_clients<'a>(notes: impl IntoIterator<Item = &'a TopicNote>) -> BTreeSet
     notes.into_iter().flat_map(|note| note.clients.iter().map(|noted| noted.client)).collect()
 }
 
-fn lifetime(is_host: bool) -> Lifetime {
-    if is_host { Lifetime::OfProcess } else { Lifetime::WithForks }
+fn lifetime(device: DeviceKind) -> Lifetime {
+    if device.work_outlives_process() { Lifetime::WithForks } else { Lifetime::OfProcess }
 }
 
 /// What a manager could not write, and goes on without.

@@ -2,7 +2,6 @@
 
 use rgaps_control::LockId;
 use rgaps_control::local::LocalError;
-use rgaps_device::DeviceKind;
 
 use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
@@ -56,7 +55,7 @@ impl Manager {
     /// Such a child has the client's present socket, or the socket of an earlier manager and the client's lock file. Streams belong to a process: a
     /// child that was forked before a client was made has the socket and the lock file of an earlier client of the same process.
     fn may_still_stream(&mut self, id: ClientId) -> bool {
-        if self.memory.backend().kind() != DeviceKind::Cuda {
+        if !self.memory.backend().kind().work_outlives_process() {
             return false;
         }
         let ids = self.clients.of_dead_process(id);

@@ -10,7 +10,6 @@ use rgaps_control::local::{
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
-use rgaps_device::DeviceKind;
 use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::manager::slot_table::{Full, NotAdmitted, QUOTA};
@@ -116,7 +115,7 @@ impl Manager {
 
     /// Whether a process whose slots are awaited has ended: then they wait for a process forked from it, which keeps its GPU open.
     fn has_left_a_fork(&self, pid: u32) -> bool {
-        self.memory.backend().kind() == DeviceKind::Cuda && pidfd::is_dead(pid).unwrap_or(false)
+        self.memory.backend().kind().work_outlives_process() && pidfd::is_dead(pid).unwrap_or(false)
     }
 
     fn hello(&mut self, id: ClientId, program: &str, held: &[LockId], fds: Vec<OwnedFd>) -> Result<Answer, Refusal> {
