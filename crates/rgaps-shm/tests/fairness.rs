@@ -8,7 +8,7 @@ use host::{Host, lost, sequences, take};
 use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
 use rgaps_shm::manager::slot_table::QUOTA;
 use rgaps_shm::reader::port::TakeRefused;
-use rgaps_shm::writer::port::PublishError;
+use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::{Exhaustion, LoanError, MessageInfo, MessageSpec, PublisherSpec, SubscriberSpec};
 
 #[test]
@@ -220,7 +220,7 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
 
     let info = MessageInfo { bytes: 10, ..Default::default() };
     let published = publisher.port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 });
-    assert!(matches!(published, Err(PublishError::CutOff(_))), "{published:?}");
+    assert!(matches!(published, Err(WriteError::CutOff(_))), "{published:?}");
     let loaned = publisher.port.try_loan(10, Exhaustion::DropOldest).unwrap_err();
     assert!(loaned.to_string().contains("has another occupant; create it again"), "{loaned}");
     assert!(matches!(reader.take(), Err(TakeRefused::CutOff(_))));

@@ -49,6 +49,20 @@ mod subscriber;
 pub mod types;
 mod views;
 
+/// What the errors of this crate have as their sources, and in their fields.
+pub mod errors {
+    pub use rgaps_control::local::LocalError;
+    pub use rgaps_control::names::NameError;
+    pub use rgaps_control::runtime::RuntimeError;
+    pub use rgaps_control::spawn::SpawnError;
+    pub use rgaps_os::{MapError, OutOfRange};
+    pub use rgaps_shm::segment::AttachError;
+    pub use rgaps_shm::words::queue::QueueError;
+    pub use rgaps_shm::writer::pool::PoolFull;
+    pub use rgaps_shm::writer::port::WriteError;
+    pub use rgaps_shm::writer::space::{CutOff, PortError};
+}
+
 /// Compiles the README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -70,6 +84,7 @@ pub use rgaps_device as device;
 pub use rgaps_os::ForkGuard;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::observer::{ObservedPublisher, Observer};
+pub use rgaps_shm::reader::seen_publishers::MessageName;
 pub use rgaps_shm::words::message::Readiness;
 pub use rgaps_shm::writer::space::{Keeper, LoanError, NoSpace};
 pub use sample::Sample;

@@ -94,7 +94,8 @@ metadata!(PointCloud {
         with_header(cloud.with_bigendian(is_bigendian).with_dense(is_dense), stamp, frame_id, user).map(Self)
     }
 
-    /// An unordered cloud whose fields, such as `{"x": "float32", "y": "float32"}`, follow each other without gaps.
+    /// An unordered cloud whose fields, such as `{"x": "float32", "y": "float32"}`, follow each other without gaps. A field can be viewed only if its
+    /// offset and the point's size are multiples of its element's size: with fields of different sizes, pass a dtype with gaps to `from_dtype`.
     #[staticmethod]
     #[pyo3(signature = (points, fields, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn packed(

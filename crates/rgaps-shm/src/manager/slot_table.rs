@@ -323,7 +323,7 @@ impl SlotTable {
         }
     }
 
-    /// Drains the slot of a publisher that left or died: finishes or gives back its messages. Those that are still needed stay for `reclaim`.
+    /// Drains the slot of a publisher that left or died: finishes or gives back its messages. Those that are still needed stay for `finish_draining`.
     pub fn drain_publisher(&self, slot: PublisherSlot) -> bool {
         let PublisherSlot { index, generation } = slot;
         let Some(words) = self.segment.publisher(index) else { return false };

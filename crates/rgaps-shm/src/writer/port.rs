@@ -85,7 +85,7 @@ pub struct MessageSpec<'a> {
 
 /// Publishing failed. The block is free again, unless a stream fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
+pub enum WriteError {
     /// Metadata is too long.
     #[error("metadata of {0} B is longer than the {META_BYTES_MAX} B that a message can have")]
     Metadata(usize),
@@ -254,7 +254,7 @@ impl WriterPort {
     }
 
     /// Publishes a filled block.
-    pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, PublishError> {
+    pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, WriteError> {
         self.publish_to(loan, spec, Since::default(), State::Published).map(|(position, _)| position)
     }
 
@@ -265,7 +265,7 @@ impl WriterPort {
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
-    ) -> Result<(Position, PendingMessage), PublishError> {
+    ) -> Result<(Position, PendingMessage), WriteError> {
         let (position, message) = self.publish_to(loan, spec, Since::default(), State::Pending)?;
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
@@ -278,7 +278,7 @@ impl WriterPort {
         spec: &MessageSpec<'_>,
         seen: Position,
         ended_ports: u32,
-    ) -> Result<Position, PublishError> {
+    ) -> Result<Position, WriteError> {
         let since = Since { position: seen.0.saturating_add(1), ended_ports };
         self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
     }
@@ -291,12 +291,12 @@ impl WriterPort {
         spec: &MessageSpec<'_>,
         since: Since,
         state: State,
-    ) -> Result<(Position, MessageRef), PublishError> {
+    ) -> Result<(Position, MessageRef), WriteError> {
         let block = loan.block.bytes();
         let refused = match spec {
-            spec if spec.meta.len() > META_BYTES_MAX => Some(PublishError::Metadata(spec.meta.len())),
-            spec if spec.info.bytes > block => Some(PublishError::Length { bytes: spec.info.bytes, block }),
-            _ => self.check().err().map(PublishError::from),
+            spec if spec.meta.len() > META_BYTES_MAX => Some(WriteError::Metadata(spec.meta.len())),
+            spec if spec.info.bytes > block => Some(WriteError::Length { bytes: spec.info.bytes, block }),
+            _ => self.check().err().map(WriteError::from),
         };
         if let Some(error) = refused {
             if state == State::Published {

@@ -1,7 +1,8 @@
 //! Why a message was not published.
 
 use rgaps_device::DeviceError;
-use rgaps_shm::{LoanError, writer::port};
+use rgaps_shm::LoanError;
+use rgaps_shm::writer::port::WriteError;
 
 use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
@@ -58,7 +59,7 @@ pub enum PublishError {
         /// The topic.
         topic: String,
         /// What is wrong.
-        source: port::PublishError,
+        source: WriteError,
     },
     /// The block is outside the pool: the segment was tampered with.
     #[error("{topic}: {source}")]

@@ -10,7 +10,7 @@ use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, Po
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::words::queue::Position;
-use rgaps_shm::writer::port;
+use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::writer::space::{CutOff, PortError, loan_within};
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Segment, Stamps, WhyNot, WriterPort,
@@ -365,7 +365,7 @@ impl PublisherInner {
         };
         let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
         let topic = |source| match source {
-            port::PublishError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
+            WriteError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
             source => PublishError::Topic { topic: self.topic.clone(), source },
         };
         let message = loan.message();

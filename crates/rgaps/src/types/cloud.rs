@@ -246,6 +246,9 @@ impl PointCloud {
     }
 
     /// An unordered cloud whose fields, each of one element, follow each other without gaps.
+    ///
+    /// Kernels and array libraries see a field only if its offset and the point's size are multiples of its element's size. With fields of different
+    /// sizes, lay the point out with gaps by `PointCloud::new`.
     pub fn packed(points: u32, fields: &[(&str, Datatype)]) -> Result<Self, MetaError> {
         let mut point_step = 0;
         let mut packed = Vec::with_capacity(fields.len());
