@@ -119,6 +119,21 @@ pub(crate) fn release(message: *mut rgaps_sample_t, stream: *mut c_void) -> Resu
 }
 
 /// The metadata, which describes the payload.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+/// check(rgaps_meta_image(&meta, 2, 2, "mono8"));
+/// check(rgaps_publisher_push_host(publisher, &meta, "abcd", 4, NULL));
+/// check(rgaps_subscriber_take(subscriber, &sample));
+/// check(rgaps_sample_meta(sample, &meta));
+/// assert(meta.kind == RGAPS_KIND_IMAGE && meta.as.image.width == 2);
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_meta(
     message: *const rgaps_sample_t,
@@ -132,6 +147,22 @@ pub unsafe extern "C" fn rgaps_sample_meta(
 }
 
 /// The message's origin, its route and the time of each stage.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// rgaps_info_t info;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, NULL));
+/// check(rgaps_subscriber_take(subscriber, &sample));
+/// check(rgaps_sample_info(sample, &info));
+/// printf("message %llu\n", (unsigned long long)info.sequence);
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_info(
     message: *const rgaps_sample_t,

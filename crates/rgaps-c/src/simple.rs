@@ -91,6 +91,16 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
 /// Takes one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, after the work that CUDA's
 /// default stream has by then.
 ///
+/// ```c
+/// rgaps_subscriber_t *subscriber = rgaps_subscriber_init("raw");
+/// rgaps_publisher_t *publisher = rgaps_publisher_init("raw");
+/// if (rgaps_publisher_push(publisher, 5, "hello") != RGAPS_OK) puts(rgaps_error_text());
+/// const char *pulled = rgaps_subscriber_pull(subscriber);
+/// if (pulled == NULL) puts(rgaps_error_text());
+/// rgaps_publisher_destroy(publisher);
+/// rgaps_subscriber_destroy(subscriber);
+/// ```
+///
 /// @return  the payload on the device, a plain pointer on the host backend. Do not write to it. It is valid until the handle's next pull or destroy.
 ///          NULL if no message arrived (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
 ///          `rgaps_subscriber_pulled`), or on failure.
