@@ -1,9 +1,9 @@
 //! The paper's six calls: publishers and subscribers of raw bytes, each created from a topic name alone. They use the same handles as the other
 //! calls, so statistics, file descriptors and time-outs work for them too.
 //!
-//! Source      the paper's §3.7, with the prefix `rgaps_` added to names. Decided here, since the paper does not say: each handle has its own node;
-//!             the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases the previous message, because there is no
-//!             call for that.
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.7, with the prefix `rgaps_` added to names. Decided here, since it does not say:
+//!             each handle has its own node; the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases the previous
+//!             message, because there is no call for that.
 
 use std::ffi::{c_char, c_void};
 use std::sync::PoisonError;

@@ -8,7 +8,8 @@
 //! watermark then, so the sender has room for another record and its skip (the rule of `geometry`), which brings the next credit.
 //! Otherwise a consumer as fast as the wire would send credit for every chunk, and the watermark would have no effect.
 //!
-//! Source      the watermark: Jiang, master's thesis (RGAPS), 2026, section 3.4 (full title in lib.rs).
+//! Source      the watermark: Jiang, master's thesis (RGAPS), 2026, section 3.4, "Watermark-based update mechanism" (full title in lib.rs). The
+//!             complement, and the credit of an empty ring, are ours.
 
 use crate::invariants;
 use crate::position::Position;

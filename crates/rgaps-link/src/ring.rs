@@ -9,7 +9,8 @@
 //! comparison: X − Y > ring. The tests compare the two forms.
 //!
 //! Invariants  production, consumption, lag (`invariants`), asserted after every step in debug builds.
-//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4 and figure 3.4 (full title in lib.rs).
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4: figure 3.4 for the check, "The conservative write strategy" for a sender that
+//!             decides by its own copy of the head (full title in lib.rs). Without flow control: Hoang et al., RocketBufs, section 3.3.
 
 use crate::credit::{CreditError, CreditPair};
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};

@@ -5,8 +5,9 @@
 //! and frees the block itself. A dead publisher's pool is released as a whole.
 //!
 //! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free, so freeing all blocks makes the pool whole again.
-//! Source      Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", 2004, as implemented by rlsf. The shadow range is
-//!             ours (raw/shadow.rs).
+//! Source      Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004, pages 79 to 88, as
+//!             implemented by rlsf. Jiang, master's thesis (RGAPS), 2026, sections 2.1 and 3.3, allocates with TLSF, too, with its records in
+//!             shared memory (section 3.2); records in private memory and the shadow range (raw/shadow.rs) are ours.
 
 use std::num::NonZeroU32;
 
