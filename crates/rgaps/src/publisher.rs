@@ -136,6 +136,16 @@ impl<T: Meta> Publisher<T> {
     }
 
     /// Counters of this publisher and its pool. All zero in a forked child, where neither is mapped.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let publisher = Node::new("camera")?.publisher::<Bytes>("raw")?;
+    /// publisher.push(&Bytes::new(5), b"hello")?;
+    /// let statistics = publisher.statistics();
+    /// assert_eq!((statistics.published, statistics.published_bytes, statistics.refused), (1, 5, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn statistics(&self) -> PublisherStatistics {
         self.inner.statistics()
     }

@@ -41,6 +41,20 @@ impl<T: Meta> Sample<T> {
     }
 
     /// The typed metadata.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Encoding, Image, Meta, Stamp}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("viewer")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
+    /// # publisher.push(&Image::new(2, 2, Encoding::Mono8)?.stamped(Stamp::now()).in_frame("front")?, &[1, 2, 3, 4])?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let image = sample.meta();
+    /// println!("{} x {} {} of {}", image.width, image.height, image.encoding, image.header.frame_id);
+    /// let age_ns = sample.taken_ns() as i64 - image.header.stamp.to_ns();
+    /// # assert!(age_ns >= 0 && image.header.frame_id.as_str() == "front");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn meta(&self) -> &T {
         &self.meta
     }
@@ -93,6 +107,20 @@ impl<T: Meta> Sample<T> {
     ///
     /// All reads must be complete before the sample is dropped. Reads in the stream of `release_on`, or in the stream of `take_on` if the sample is
     /// dropped, may still be running.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # fn launch(address: u64, bytes: u64, stream: &rgaps::device::Stream) { assert!(address > 0 && bytes == 5) }
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("detector")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let stream = node.stream()?;
+    /// let sample = subscriber.take_on(&stream)?.ok_or("no message")?;
+    /// launch(sample.device_address()?, sample.info().bytes, &stream);
+    /// sample.release_on(&stream)?; // after the kernel
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn device_address(&self) -> Result<u64, TakeError> {
         self.inner.device_address()
     }

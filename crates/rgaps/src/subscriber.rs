@@ -167,6 +167,21 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// Wakes the threads that wait on this subscriber. Each looks for a message again, and `wait_unless` calls its `is_over` again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let subscriber = Node::new("logger")?.subscriber::<Bytes>("raw")?;
+    /// let over = std::sync::OnceLock::new();
+    /// std::thread::scope(|scope| {
+    ///     let reader = scope.spawn(|| subscriber.wait_unless(Duration::MAX, || over.get().is_some()));
+    ///     let _ = over.set(()); // first the reason, then the wake-up
+    ///     subscriber.wake_waiters();
+    ///     assert!(matches!(reader.join(), Ok(Ok(None))));
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wake_waiters(&self) {
         self.taker.wake_waiters();
     }
@@ -256,6 +271,18 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// Counters of this subscriber. All zero in a forked child, where the segment is not mapped.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?;
+    /// let statistics = subscriber.statistics();
+    /// assert_eq!((statistics.taken, statistics.held, statistics.lost), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn statistics(&self) -> SubscriberStatistics {
         self.taker.statistics()
     }

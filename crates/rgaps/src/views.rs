@@ -73,6 +73,17 @@ impl Loan<PointCloud> {
     }
 
     /// Describes one field of the points for an array library.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Datatype, PointCloud}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let publisher = Node::new("lidar")?.publisher::<PointCloud>("points")?;
+    /// let fields = [("x", Datatype::Float32), ("y", Datatype::Float32), ("z", Datatype::Float32)];
+    /// let loan = publisher.loan(PointCloud::packed(1000, &fields)?)?;
+    /// let z = loan.describe_field("z")?;
+    /// assert_eq!((z.shape(), z.strides(), z.byte_offset()), (&[1000][..], &[3][..], 8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, PublishError> {
         let range = self.device_range()?;
         self.meta().describe_field(name, &range).map_err(|source| self.inner.publisher.view_error(source))
@@ -81,6 +92,19 @@ impl Loan<PointCloud> {
 
 impl<T: Meta> Sample<T> {
     /// The payload's range of device memory. The rule of `device_address` applies.
+    ///
+    /// ```
+    /// # use rgaps::{Node, dlpack::DLDevice, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("detector")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let range = sample.device_range()?;
+    /// assert!(range.bytes == 5 && range.is_read_only);
+    /// # assert_eq!(range.device, DLDevice::CPU);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
         self.inner.device_range()
     }

@@ -92,6 +92,19 @@ impl DynamicPublisher {
     }
 
     /// Like `Publisher::push_with`. Returns an error if the metadata is of another kind.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::{Node, PublisherQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// publisher.push_with(&Bytes::new(64).into(), |block| {
+    ///     block[..32].fill(1);
+    ///     block[32..].fill(2);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         self.check_kind(meta)?;
         let mut loan = LoanInner::new(&self.inner, meta)?;
@@ -182,6 +195,19 @@ impl DynamicLoan {
     }
 
     /// Like `Loan::describe_field`. Returns an error if the loan is not a point cloud.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{Datatype, PointCloud};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "points", Kind::PointCloud, PublisherQos::default())?;
+    /// let cloud = PointCloud::packed(1000, &[("x", Datatype::Float32), ("y", Datatype::Float32)])?;
+    /// let loan = publisher.loan(&cloud.into())?;
+    /// assert_eq!(loan.describe_field("y")?.strides(), [2]); // elements from one y to the next
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, PublishError> {
         let described = self.meta.describe_field(name, &self.inner.device_range()?);
         described.map_err(|source| self.inner.publisher.view_error(source))
@@ -209,6 +235,19 @@ impl DynamicLoan {
     }
 
     /// Like `Loan::set_meta`. Returns an error if the metadata is of another kind.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{Bytes, Meta, Stamp};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// let mut loan = publisher.loan(&Bytes::new(64).into())?;
+    /// loan.set_meta(&Bytes::new(64).stamped(Stamp::now()).into())?; // when the data is complete
+    /// loan.publish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_meta(&mut self, meta: &DynamicMeta) -> Result<(), PublishError> {
         let (own, other) = (self.meta.kind(), meta.kind());
         if own != other {
@@ -364,6 +403,19 @@ impl DynamicSubscriber {
     }
 
     /// Like `Subscriber::wait`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("recorder")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// if subscriber.wait(Duration::from_millis(1))?.is_none() {
+    ///     println!("no message within 1 ms");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait(&self, timeout: Duration) -> Result<Option<DynamicSample>, TakeError> {
         self.wait_unless(timeout, || false)
     }

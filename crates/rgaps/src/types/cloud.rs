@@ -305,6 +305,15 @@ impl PointCloud {
     }
 
     /// Sets whether every point is valid.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, PointCloud};
+    ///
+    /// // A lidar that writes NaN where it measured nothing.
+    /// let cloud = PointCloud::packed(1000, &["x", "y", "z"].map(|name| (name, Datatype::Float32)))?.with_dense(false);
+    /// assert!(!cloud.is_dense);
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     #[must_use]
     pub fn with_dense(mut self, is_dense: bool) -> Self {
         self.is_dense = is_dense;

@@ -190,6 +190,13 @@ impl Encoding {
     }
 
     /// Number of planes; they follow each other in the payload.
+    ///
+    /// ```
+    /// use rgaps::types::Encoding;
+    ///
+    /// let one_plane: Vec<_> = Encoding::ALL.iter().filter(|encoding| encoding.planes() == 1).collect();
+    /// assert_eq!(one_plane.len(), Encoding::ALL.len() - 3); // all but nv12, nv21 and nv24
+    /// ```
     pub fn planes(self) -> u32 {
         match self.layout().2 {
             Sampling::Full | Sampling::Pairs => 1,
