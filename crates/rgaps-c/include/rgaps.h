@@ -1123,6 +1123,11 @@ uint64_t rgaps_meta_payload_bytes(const rgaps_meta_t *meta);
 
 /**
  * The code of an encoding's name; 0 if the name is unknown.
+ *
+ * ```c
+ * assert(rgaps_encoding_code("rgb8") == 3 && rgaps_encoding_code("rgb9") == 0);
+ * assert(strcmp(rgaps_encoding_name(3), "rgb8") == 0);
+ * ```
  */
 uint32_t rgaps_encoding_code(const char *name);
 
@@ -1318,6 +1323,12 @@ rgaps_status_t rgaps_publisher_push_host(const rgaps_publisher_t *publisher,
 
 /**
  * The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * if (rgaps_publisher_subscriber_count(publisher) == 0) puts("nobody reads this topic");
+ * ```
  */
 uint64_t rgaps_publisher_subscriber_count(const rgaps_publisher_t *publisher);
 
@@ -1396,6 +1407,21 @@ rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
 /**
  * Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
  * it. The handle is released even if the call fails.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loan;
+ * void *data;
+ * rgaps_message_handle_t handle;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_loan(publisher, &meta, &loan));
+ * check(rgaps_loan_data(loan, &data, NULL));
+ * memcpy(data, "hello", 5);
+ * check(rgaps_loan_publish(loan, NULL, &handle));  // `loan` ends here
+ * assert(handle.sequence == 1);
+ * ```
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
@@ -1566,6 +1592,22 @@ rgaps_status_t rgaps_sample_info(const rgaps_sample_t *message, rgaps_info_t *in
 
 /**
  * The handle that names the message outside RGAPS.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * rgaps_message_handle_t published, taken;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &published));
+ * check(rgaps_subscriber_take(subscriber, &sample));
+ * check(rgaps_sample_handle(sample, &taken));
+ * assert(taken.publisher == published.publisher && taken.sequence == published.sequence);
+ * check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_sample_handle(const rgaps_sample_t *message, rgaps_message_handle_t *handle);
 
@@ -1592,6 +1634,19 @@ rgaps_status_t rgaps_sample_device_pointer(const rgaps_sample_t *message,
 
 /**
  * Whether the message's bytes are written: an rgaps_readiness_t.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * uint32_t readiness;
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+ * if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
+ *   // here the program synchronizes the stream
+ *   check(rgaps_sample_readiness(sample, &readiness));
+ *   if (readiness != RGAPS_READY) puts("the bytes must not be used");
+ *   check(rgaps_sample_release(sample, NULL));
+ * }
+ * ```
  */
 rgaps_status_t rgaps_sample_readiness(const rgaps_sample_t *message, uint32_t *readiness);
 
@@ -1885,6 +1940,12 @@ rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscri
 /**
  * Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
  * untaken messages. They count as lost, except those before the first take by handle of that publisher.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_expect_handles_in_order(subscriber));  // one thread will take all handles
+ * ```
  */
 rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t *subscriber);
 

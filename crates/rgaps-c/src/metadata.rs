@@ -161,6 +161,11 @@ pub unsafe extern "C" fn rgaps_meta_payload_bytes(meta: Option<&rgaps_meta_t>) -
 }
 
 /// The code of an encoding's name; 0 if the name is unknown.
+///
+/// ```c
+/// assert(rgaps_encoding_code("rgb8") == 3 && rgaps_encoding_code("rgb9") == 0);
+/// assert(strcmp(rgaps_encoding_name(3), "rgb8") == 0);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_encoding_code(name: *const c_char) -> u32 {
     guard_or(|| Ok(encoding_of(raw::text(name, "encoding")?)?.code())).unwrap_or(0)

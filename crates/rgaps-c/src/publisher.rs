@@ -212,6 +212,12 @@ pub unsafe extern "C" fn rgaps_publisher_push_host(
 }
 
 /// The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// if (rgaps_publisher_subscriber_count(publisher) == 0) puts("nobody reads this topic");
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_subscriber_count(publisher: *const rgaps_publisher_t) -> u64 {
     guard_or(|| Ok(PUBLISHERS.look_up(publisher as u64)?.publisher.subscriber_count() as u64)).unwrap_or(0)
@@ -338,6 +344,21 @@ pub unsafe extern "C" fn rgaps_loan_dlpack(
 
 /// Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
 /// it. The handle is released even if the call fails.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loan;
+/// void *data;
+/// rgaps_message_handle_t handle;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_loan(publisher, &meta, &loan));
+/// check(rgaps_loan_data(loan, &data, NULL));
+/// memcpy(data, "hello", 5);
+/// check(rgaps_loan_publish(loan, NULL, &handle));  // `loan` ends here
+/// assert(handle.sequence == 1);
+/// ```
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.

@@ -355,6 +355,12 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
 
 /// Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
 /// untaken messages. They count as lost, except those before the first take by handle of that publisher.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_expect_handles_in_order(subscriber));  // one thread will take all handles
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     subscriber: *const rgaps_subscriber_t,

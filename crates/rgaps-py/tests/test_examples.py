@@ -21,6 +21,9 @@ CLASSES = [
     rgaps.PublisherQos,
     rgaps.SubscriberQos,
     rgaps.MessageHandle,
+    rgaps.TopicNameError,
+    rgaps.NoSpaceError,
+    rgaps.StaleError,
 ]
 METHODS = [
     (f"{shown.__name__}.{name}", member.__doc__)
