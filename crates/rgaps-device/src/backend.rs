@@ -147,6 +147,18 @@ pub trait Backend: Debug + Send + Sync {
     fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError>;
 
     /// Maps a pool that another process made. Checks description, size and seals before it maps anything.
+    ///
+    /// ```
+    /// use rgaps_device::{Backend, Choice, PoolRole, PoolSpec, open};
+    ///
+    /// let backend = open(Choice::Host)?.backend;
+    /// let pool = backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 4096 })?; // by the manager
+    /// let (description, slabs) = pool.export()?;
+    /// pool.seal()?; // from here on, others map it read-only
+    /// let reader = backend.import_pool(&description, slabs, PoolRole::Reader)?; // by a subscriber
+    /// assert_eq!(reader.identity(), pool.identity());
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     fn import_pool(
         &self,
         description: &PoolDescription,
