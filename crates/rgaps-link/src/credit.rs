@@ -81,6 +81,17 @@ impl CreditPair {
     }
 
     /// Returns the head if the pair is whole and the head is in [delayed head, tail].
+    ///
+    /// ```
+    /// use rgaps_link::credit::CreditPair;
+    /// use rgaps_link::position::Position;
+    ///
+    /// let (delayed_head, tail) = (Position::new(0), Position::new(1024));
+    /// let credit = CreditPair::decode(CreditPair::new(Position::new(256)).encode()); // from the peer
+    /// assert_eq!(credit.accept(delayed_head, tail), Ok(Position::new(256)));
+    /// assert!(CreditPair::new(Position::new(2048)).accept(delayed_head, tail).is_err()); // beyond what was sent
+    /// assert!(CreditPair::from_words(256, 7).accept(delayed_head, tail).is_err()); // torn
+    /// ```
     pub fn accept(self, delayed_head: Position, tail: Position) -> Result<Position, CreditError> {
         if !self.is_whole() {
             return Err(CreditError::Inconsistent { head: self.head, complement: self.complement });
