@@ -9,6 +9,7 @@
  * - **Threads**: any threads may use a node, publisher or subscriber at the same time; a loan or a message, one thread at a time.
  * - **fork**: a child cannot use its parent's objects (RGAPS_FORKED); it creates a node of its own.
  * - **Devices**: rgaps_node_device says where payloads are: on a GPU or in host memory. A call that takes a stream works in stream order.
+ * - **Examples**: `node` is a node. `check(status)` is a function of the program that handles every status but RGAPS_OK.
  */
 
 #ifndef RGAPS_H
@@ -1037,6 +1038,13 @@ rgaps_status_t rgaps_meta_bytes(rgaps_meta_t *meta, uint64_t bytes);
 /**
  * Metadata of an image whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
  *
+ * ```c
+ * rgaps_meta_t meta;
+ * check(rgaps_meta_image(&meta, 1000, 10, "rgb8"));
+ * meta.as.image.step = 3072;  // a camera that aligns rows to 256 B
+ * assert(rgaps_meta_payload_bytes(&meta) == 30720);
+ * ```
+ *
  * @param encoding  a name of sensor_msgs/image_encodings, such as "rgb8", "mono8", "16UC1" or "nv12"
  */
 rgaps_status_t rgaps_meta_image(rgaps_meta_t *meta, uint32_t width, uint32_t height, const char *encoding);
@@ -1044,6 +1052,16 @@ rgaps_status_t rgaps_meta_image(rgaps_meta_t *meta, uint32_t width, uint32_t hei
 /**
  * Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Add fields with
  * `rgaps_meta_add_field`.
+ *
+ * ```c
+ * rgaps_meta_t meta;
+ * check(rgaps_meta_point_cloud(&meta, 1000, 1, 16));
+ * check(rgaps_meta_add_field(&meta, "x", 0, RGAPS_FLOAT32));
+ * check(rgaps_meta_add_field(&meta, "y", 4, RGAPS_FLOAT32));
+ * check(rgaps_meta_add_field(&meta, "z", 8, RGAPS_FLOAT32));
+ * check(rgaps_meta_add_field(&meta, "ring", 12, RGAPS_UINT16));
+ * assert(rgaps_meta_payload_bytes(&meta) == 16000);
+ * ```
  */
 rgaps_status_t rgaps_meta_point_cloud(rgaps_meta_t *meta,
                                       uint32_t width,
@@ -1065,6 +1083,13 @@ rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta,
 /**
  * Metadata of a tensor in C order: the last dimension is contiguous, without gaps and without offset.
  *
+ * ```c
+ * rgaps_meta_t meta;
+ * const int64_t shape[] = {1, 3, 224, 224};
+ * check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 4, shape));
+ * assert(rgaps_meta_payload_bytes(&meta) == 602112);
+ * ```
+ *
  * @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
  * @param bits   of an element
  * @param ndim   dimensions, at most 8
@@ -1074,6 +1099,12 @@ rgaps_status_t rgaps_meta_tensor(rgaps_meta_t *meta, uint32_t code, uint32_t bit
 
 /**
  * Sets stamp and frame of metadata.
+ *
+ * ```c
+ * rgaps_meta_t meta;
+ * check(rgaps_meta_bytes(&meta, 64));
+ * check(rgaps_meta_set_header(&meta, rgaps_now(), "lidar_front"));
+ * ```
  *
  * @param ns        ns since 1970, such as `rgaps_now()`
  * @param frame_id  at most 64 bytes; NULL leaves it empty
@@ -1092,6 +1123,11 @@ uint64_t rgaps_meta_payload_bytes(const rgaps_meta_t *meta);
 
 /**
  * The code of an encoding's name; 0 if the name is unknown.
+ *
+ * ```c
+ * assert(rgaps_encoding_code("rgb8") == 3 && rgaps_encoding_code("rgb9") == 0);
+ * assert(strcmp(rgaps_encoding_name(3), "rgb8") == 0);
+ * ```
  */
 uint32_t rgaps_encoding_code(const char *name);
 
@@ -1102,6 +1138,15 @@ const char *rgaps_encoding_name(uint32_t code);
 
 /**
  * The field of a cloud with this name.
+ *
+ * ```c
+ * rgaps_meta_t meta;
+ * rgaps_point_field_t z;
+ * check(rgaps_meta_point_cloud(&meta, 1000, 1, 12));
+ * check(rgaps_meta_add_field(&meta, "z", 8, RGAPS_FLOAT32));
+ * check(rgaps_meta_field(&meta, "z", &z));
+ * assert(z.offset == 8 && z.datatype == RGAPS_FLOAT32 && z.count == 1);
+ * ```
  */
 rgaps_status_t rgaps_meta_field(const rgaps_meta_t *meta, const char *name, rgaps_point_field_t *field);
 
@@ -1136,12 +1181,26 @@ void rgaps_node_destroy(rgaps_node_t *node);
 
 /**
  * The device that has the node's payloads. Pointers to payloads are pointers of this device; on the host backend, plain pointers.
+ *
+ * ```c
+ * rgaps_device_t device;
+ * check(rgaps_node_device(node, &device));
+ * if (device.device_type == 2) printf("payloads are on GPU %d\n", device.device_id);
+ * ```
  */
 rgaps_status_t rgaps_node_device(const rgaps_node_t *node,
                                  rgaps_device_t *device);
 
 /**
  * The topics that this host knows.
+ *
+ * ```c
+ * rgaps_topic_t topics[64];
+ * uint64_t count;
+ * check(rgaps_node_topics(node, topics, 64, &count));
+ * for (uint64_t i = 0; i < count && i < 64; i++)
+ *   printf("%s (%s): %u publishers\n", topics[i].name, topics[i].type_name, topics[i].publishers);
+ * ```
  *
  * @param topics    an array of `capacity` elements to fill
  * @param count     the number of topics, which may exceed `capacity`
@@ -1150,11 +1209,25 @@ rgaps_status_t rgaps_node_topics(const rgaps_node_t *node, rgaps_topic_t *topics
 
 /**
  * ROS 2's default QoS: reliable, volatile, depth 10. A full pool waits a second.
+ *
+ * ```c
+ * rgaps_publisher_t *map;
+ * rgaps_publisher_qos_t qos = rgaps_publisher_qos_default();
+ * qos.durability = RGAPS_TRANSIENT_LOCAL;  // late joiners get the last message
+ * qos.history_depth = 1;
+ * check(rgaps_publisher_create(node, "map", RGAPS_KIND_IMAGE, &qos, &map));
+ * ```
  */
 rgaps_publisher_qos_t rgaps_publisher_qos_default(void);
 
 /**
  * Creates a publisher, and the topic if it does not exist. The topic's type must be of this kind.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+ * rgaps_publisher_destroy(publisher);
+ * ```
  *
  * @param topic      a ROS name; the leading slash is optional
  * @param kind       an rgaps_kind_t
@@ -1178,6 +1251,20 @@ void rgaps_publisher_destroy(rgaps_publisher_t *publisher);
  *
  * A block that was used before still has its old bytes: fill all of it.
  *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loan;
+ * void *pixels;
+ * uint64_t bytes;
+ * check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+ * check(rgaps_meta_image(&meta, 640, 480, "mono8"));
+ * check(rgaps_publisher_loan(publisher, &meta, &loan));
+ * check(rgaps_loan_data(loan, &pixels, &bytes));
+ * memset(pixels, 128, bytes);  // in place: subscribers read this memory
+ * check(rgaps_loan_publish(loan, NULL, NULL));
+ * ```
+ *
  * @param loan  end it with `rgaps_loan_publish` or `rgaps_loan_discard`
  */
 rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
@@ -1187,6 +1274,16 @@ rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
 /**
  * Publishes a copy of the caller's device memory: one copy on the device into the pool, after the work that the stream has so far, whatever the
  * number of subscribers. The call does not wait for the device.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * const float values[4] = {1, 2, 3, 4};  // on a GPU: a device pointer
+ * const int64_t shape[] = {2, 2};
+ * check(rgaps_publisher_create(node, "activations", RGAPS_KIND_TENSOR, NULL, &publisher));
+ * check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 2, shape));
+ * check(rgaps_publisher_push_message(publisher, &meta, values, sizeof values, NULL, NULL));
+ * ```
  *
  * @param meta     describes `bytes` bytes
  * @param data     a pointer of the node's device; a plain pointer on the host backend. Do not free or change the memory before the stream has made
@@ -1205,6 +1302,16 @@ rgaps_status_t rgaps_publisher_push_message(const rgaps_publisher_t *publisher,
 /**
  * Publishes a copy of host memory, whatever the node's device: one copy into the pool, complete when the call returns.
  *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_message_handle_t handle;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &handle));
+ * assert(handle.sequence == 1 && handle.payload_bytes == 5);
+ * ```
+ *
  * @param meta     describes `bytes` bytes
  * @param handle   names the message; may be NULL
  */
@@ -1216,13 +1323,28 @@ rgaps_status_t rgaps_publisher_push_host(const rgaps_publisher_t *publisher,
 
 /**
  * The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * if (rgaps_publisher_subscriber_count(publisher) == 0) puts("nobody reads this topic");
+ * ```
  */
 uint64_t rgaps_publisher_subscriber_count(const rgaps_publisher_t *publisher);
 
 /**
  * The counters of a publisher and its pool.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_publisher_statistics_t statistics;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_publisher_statistics(publisher, &statistics));
+ * printf("%llu of %llu B in use\n", (unsigned long long)statistics.used_bytes, (unsigned long long)statistics.pool_bytes);
+ * ```
  */
-rgaps_status_t rgaps_publisher_statistics(const rgaps_publisher_t *publisher, rgaps_publisher_statistics_t *statistics);
+rgaps_status_t rgaps_publisher_statistics(const rgaps_publisher_t *publisher,
+                                          rgaps_publisher_statistics_t *statistics);
 
 /**
  * The memory in which the CPU fills a loan: the block itself, or, on a GPU, host memory that publishing copies into the block. Valid until the loan
@@ -1237,12 +1359,37 @@ rgaps_status_t rgaps_loan_data(const rgaps_loan_t *loan,
 /**
  * The device memory in which a kernel or a copy fills a loan. Work that writes there must be in the stream that the loan is published on. Valid
  * until the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loan;
+ * void *pointer;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 64));
+ * check(rgaps_publisher_loan(publisher, &meta, &loan));
+ * check(rgaps_loan_device_pointer(loan, &pointer));
+ * // here a kernel that fills `pointer` starts on a stream; that stream is the second argument
+ * check(rgaps_loan_publish(loan, NULL, NULL));
+ * ```
  */
 rgaps_status_t rgaps_loan_device_pointer(const rgaps_loan_t *loan,
                                          void **pointer);
 
 /**
  * Replaces a loan's metadata before publishing. The new one must describe the same number of bytes.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loan;
+ * check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+ * check(rgaps_meta_image(&meta, 640, 480, "mono8"));
+ * check(rgaps_publisher_loan(publisher, &meta, &loan));
+ * check(rgaps_meta_set_header(&meta, rgaps_now(), "camera_front"));  // the exposure is over
+ * check(rgaps_loan_set_meta(loan, &meta));
+ * check(rgaps_loan_discard(loan));
+ * ```
  */
 rgaps_status_t rgaps_loan_set_meta(const rgaps_loan_t *loan, const rgaps_meta_t *meta);
 
@@ -1260,6 +1407,21 @@ rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
 /**
  * Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
  * it. The handle is released even if the call fails.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loan;
+ * void *data;
+ * rgaps_message_handle_t handle;
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_loan(publisher, &meta, &loan));
+ * check(rgaps_loan_data(loan, &data, NULL));
+ * memcpy(data, "hello", 5);
+ * check(rgaps_loan_publish(loan, NULL, &handle));  // `loan` ends here
+ * assert(handle.sequence == 1);
+ * ```
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
@@ -1389,16 +1551,63 @@ rgaps_status_t rgaps_ros_publisher_status(const rgaps_publisher_t *publisher,
 
 /**
  * The metadata, which describes the payload.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+ * check(rgaps_meta_image(&meta, 2, 2, "mono8"));
+ * check(rgaps_publisher_push_host(publisher, &meta, "abcd", 4, NULL));
+ * check(rgaps_subscriber_take(subscriber, &sample));
+ * check(rgaps_sample_meta(sample, &meta));
+ * assert(meta.kind == RGAPS_KIND_IMAGE && meta.as.image.width == 2);
+ * check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_sample_meta(const rgaps_sample_t *message, rgaps_meta_t *meta);
 
 /**
  * The message's origin, its route and the time of each stage.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * rgaps_info_t info;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, NULL));
+ * check(rgaps_subscriber_take(subscriber, &sample));
+ * check(rgaps_sample_info(sample, &info));
+ * printf("message %llu\n", (unsigned long long)info.sequence);
+ * check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_sample_info(const rgaps_sample_t *message, rgaps_info_t *info);
 
 /**
  * The handle that names the message outside RGAPS.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * rgaps_message_handle_t published, taken;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &published));
+ * check(rgaps_subscriber_take(subscriber, &sample));
+ * check(rgaps_sample_handle(sample, &taken));
+ * assert(taken.publisher == published.publisher && taken.sequence == published.sequence);
+ * check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_sample_handle(const rgaps_sample_t *message, rgaps_message_handle_t *handle);
 
@@ -1425,6 +1634,19 @@ rgaps_status_t rgaps_sample_device_pointer(const rgaps_sample_t *message,
 
 /**
  * Whether the message's bytes are written: an rgaps_readiness_t.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * uint32_t readiness;
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+ * if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
+ *   // here the program synchronizes the stream
+ *   check(rgaps_sample_readiness(sample, &readiness));
+ *   if (readiness != RGAPS_READY) puts("the bytes must not be used");
+ *   check(rgaps_sample_release(sample, NULL));
+ * }
+ * ```
  */
 rgaps_status_t rgaps_sample_readiness(const rgaps_sample_t *message, uint32_t *readiness);
 
@@ -1484,6 +1706,16 @@ rgaps_subscriber_t *rgaps_subscriber_init_abi(uint32_t abi_version, const char *
  * Takes one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, after the work that CUDA's
  * default stream has by then.
  *
+ * ```c
+ * rgaps_subscriber_t *subscriber = rgaps_subscriber_init("raw");
+ * rgaps_publisher_t *publisher = rgaps_publisher_init("raw");
+ * if (rgaps_publisher_push(publisher, 5, "hello") != RGAPS_OK) puts(rgaps_error_text());
+ * const char *pulled = rgaps_subscriber_pull(subscriber);
+ * if (pulled == NULL) puts(rgaps_error_text());
+ * rgaps_publisher_destroy(publisher);
+ * rgaps_subscriber_destroy(subscriber);
+ * ```
+ *
  * @return  the payload on the device, a plain pointer on the host backend. Do not write to it. It is valid until the handle's next pull or destroy.
  *          NULL if no message arrived (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
  *          `rgaps_subscriber_pulled`), or on failure.
@@ -1498,6 +1730,13 @@ const rgaps_sample_t *rgaps_subscriber_pulled(const rgaps_subscriber_t *subscrib
 /**
  * The text of this thread's last failed call: what failed, the numbers, and what to do. Never NULL; empty if no call has failed. Valid until the
  * thread's next failed call.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_status_t status = rgaps_publisher_create(node, "1raw", RGAPS_KIND_BYTES, NULL, &publisher);
+ * assert(status == RGAPS_INVALID_ARGUMENT);
+ * fprintf(stderr, "%s: %s\n", rgaps_status_name(status), rgaps_error_text());  // a name does not begin with a digit
+ * ```
  */
 const char *rgaps_error_text(void);
 
@@ -1513,12 +1752,25 @@ const char *rgaps_status_name(int32_t status);
 
 /**
  * ROS 2's default QoS: reliable, volatile, keep-last 10.
+ *
+ * ```c
+ * rgaps_subscriber_t *viewer;
+ * rgaps_subscriber_qos_t qos = rgaps_subscriber_qos_default();
+ * qos.depth = 1;  // only the newest message
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, &qos, &viewer));
+ * ```
  */
 rgaps_subscriber_qos_t rgaps_subscriber_qos_default(void);
 
 /**
  * Creates a subscriber, and the topic if it does not exist. The topic's type must be of this kind. The subscriber gets every message that is
  * published after this call returns.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+ * rgaps_subscriber_destroy(subscriber);
+ * ```
  *
  * @param topic       a ROS name; the leading slash is optional
  * @param kind        an rgaps_kind_t
@@ -1540,11 +1792,38 @@ void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
 /**
  * Ends the subscriber's waits and takes by handle in other threads, with `RGAPS_TIMED_OUT`. Later calls do not wait, but take messages that are
  * ready. For a program that shuts down.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_interrupt(subscriber));  // as another thread does
+ * rgaps_status_t status = rgaps_subscriber_wait(subscriber, UINT64_MAX, &sample);
+ * assert(status == RGAPS_TIMED_OUT);
+ * ```
  */
 rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
 
 /**
  * Takes the next message if one is ready; else returns `RGAPS_NO_MESSAGE`.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * const void *data;
+ * uint64_t bytes;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, NULL));
+ * while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) {
+ *   check(rgaps_sample_data(sample, &data, &bytes));
+ *   assert(bytes == 5 && memcmp(data, "hello", 5) == 0);  // read in place
+ *   check(rgaps_sample_release(sample, NULL));
+ * }
+ * ```
  *
  * @param message  release it with `rgaps_sample_release`
  */
@@ -1553,6 +1832,18 @@ rgaps_status_t rgaps_subscriber_take(const rgaps_subscriber_t *subscriber, rgaps
 /**
  * Takes the next message in stream order: its bytes may not be written yet, and later work of the stream waits for them. The call does not wait for
  * the device. After synchronising the stream, `rgaps_sample_readiness` tells whether the bytes were written.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * const void *pointer;
+ * check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+ * if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
+ *   check(rgaps_sample_device_pointer(sample, &pointer, NULL));
+ *   // here a kernel that reads `pointer` starts on the same stream
+ *   check(rgaps_sample_release(sample, NULL));  // after the kernel
+ * }
+ * ```
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
  *                 `rgaps_subscriber_take`.
@@ -1566,6 +1857,15 @@ rgaps_status_t rgaps_subscriber_take_on(const rgaps_subscriber_t *subscriber,
  * Takes all messages that are ready, oldest first, at most `capacity`. An error ends the batch and is returned only if the batch is empty. An error
  * that lasts (RGAPS_TOO_MANY_HELD while the batch is held) is therefore returned by the next call.
  *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *batch[16];
+ * uint64_t count;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_take_all(subscriber, batch, 16, &count));
+ * for (uint64_t i = 0; i < count; i++) check(rgaps_sample_release(batch[i], NULL));
+ * ```
+ *
  * @param messages  an array of `capacity` elements; release each message with `rgaps_sample_release`
  * @param count     the number of messages taken; 0 if the call fails
  */
@@ -1576,6 +1876,17 @@ rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
 
 /**
  * Waits for the next message; returns `RGAPS_TIMED_OUT` if none arrives in time. Other threads may use the subscriber meanwhile.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * switch (rgaps_subscriber_wait(subscriber, 1000000, &sample)) {
+ *   case RGAPS_OK: check(rgaps_sample_release(sample, NULL)); break;
+ *   case RGAPS_TIMED_OUT: puts("no message within 1 ms"); break;
+ *   default: puts(rgaps_error_text());
+ * }
+ * ```
  *
  * @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
  * @param message     release it with `rgaps_sample_release`
@@ -1606,6 +1917,20 @@ rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subs
 
 /**
  * Like `rgaps_subscriber_take_by_handle_on`, but without a stream: waits for the message's bytes, too.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * rgaps_meta_t meta;
+ * rgaps_message_handle_t handle;  // 88 bytes that other middleware may carry
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &handle));
+ * check(rgaps_subscriber_take_by_handle(subscriber, &handle, 1000000000, &sample));
+ * check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscriber,
                                                const rgaps_message_handle_t *handle,
@@ -1615,18 +1940,42 @@ rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscri
 /**
  * Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
  * untaken messages. They count as lost, except those before the first take by handle of that publisher.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_expect_handles_in_order(subscriber));  // one thread will take all handles
+ * ```
  */
 rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t *subscriber);
 
 /**
  * A file descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it. Take until there is no
  * message, which resets it. The subscriber owns it and closes it.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_sample_t *sample;
+ * struct pollfd watched = {.events = POLLIN};
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_fd(subscriber, &watched.fd));
+ * if (poll(&watched, 1, 1) > 0)
+ *   while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) check(rgaps_sample_release(sample, NULL));
+ * ```
  */
 rgaps_status_t rgaps_subscriber_fd(const rgaps_subscriber_t *subscriber,
                                    int32_t *fd);
 
 /**
  * The counters of a subscriber.
+ *
+ * ```c
+ * rgaps_subscriber_t *subscriber;
+ * rgaps_subscriber_statistics_t statistics;
+ * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+ * check(rgaps_subscriber_statistics(subscriber, &statistics));
+ * if (statistics.lost > 0) puts("too slow for this topic");
+ * ```
  */
 rgaps_status_t rgaps_subscriber_statistics(const rgaps_subscriber_t *subscriber,
                                            rgaps_subscriber_statistics_t *statistics);
@@ -1641,7 +1990,18 @@ extern "C" {
 
 /* These pass the header's ABI version to the library. */
 
-/** Creates a node. See rgaps_node_create_abi. */
+/**
+ * Creates a node. See rgaps_node_create_abi.
+ *
+ * ```c
+ * rgaps_node_t *driver;
+ * rgaps_node_options_t options = rgaps_node_options_default();
+ * options.name = "camera_driver";
+ * options.domain = 7;
+ * check(rgaps_node_create(&options, &driver));
+ * rgaps_node_destroy(driver);
+ * ```
+ */
 static inline rgaps_status_t rgaps_node_create(const rgaps_node_options_t *options, rgaps_node_t **node) {
   return rgaps_node_create_abi(RGAPS_ABI_VERSION, options, node);
 }

@@ -18,6 +18,13 @@ pub unsafe extern "C" fn rgaps_meta_bytes(meta: Option<&mut MaybeUninit<rgaps_me
 
 /// Metadata of an image whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
 ///
+/// ```c
+/// rgaps_meta_t meta;
+/// check(rgaps_meta_image(&meta, 1000, 10, "rgb8"));
+/// meta.as.image.step = 3072;  // a camera that aligns rows to 256 B
+/// assert(rgaps_meta_payload_bytes(&meta) == 30720);
+/// ```
+///
 /// @param encoding  a name of sensor_msgs/image_encodings, such as "rgb8", "mono8", "16UC1" or "nv12"
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_image(
@@ -31,6 +38,16 @@ pub unsafe extern "C" fn rgaps_meta_image(
 
 /// Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Add fields with
 /// `rgaps_meta_add_field`.
+///
+/// ```c
+/// rgaps_meta_t meta;
+/// check(rgaps_meta_point_cloud(&meta, 1000, 1, 16));
+/// check(rgaps_meta_add_field(&meta, "x", 0, RGAPS_FLOAT32));
+/// check(rgaps_meta_add_field(&meta, "y", 4, RGAPS_FLOAT32));
+/// check(rgaps_meta_add_field(&meta, "z", 8, RGAPS_FLOAT32));
+/// check(rgaps_meta_add_field(&meta, "ring", 12, RGAPS_UINT16));
+/// assert(rgaps_meta_payload_bytes(&meta) == 16000);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_point_cloud(
     meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
@@ -76,6 +93,13 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
 
 /// Metadata of a tensor in C order: the last dimension is contiguous, without gaps and without offset.
 ///
+/// ```c
+/// rgaps_meta_t meta;
+/// const int64_t shape[] = {1, 3, 224, 224};
+/// check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 4, shape));
+/// assert(rgaps_meta_payload_bytes(&meta) == 602112);
+/// ```
+///
 /// @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
 /// @param bits   of an element
 /// @param ndim   dimensions, at most 8
@@ -98,6 +122,12 @@ pub unsafe extern "C" fn rgaps_meta_tensor(
 }
 
 /// Sets stamp and frame of metadata.
+///
+/// ```c
+/// rgaps_meta_t meta;
+/// check(rgaps_meta_bytes(&meta, 64));
+/// check(rgaps_meta_set_header(&meta, rgaps_now(), "lidar_front"));
+/// ```
 ///
 /// @param ns        ns since 1970, such as `rgaps_now()`
 /// @param frame_id  at most 64 bytes; NULL leaves it empty
@@ -131,6 +161,11 @@ pub unsafe extern "C" fn rgaps_meta_payload_bytes(meta: Option<&rgaps_meta_t>) -
 }
 
 /// The code of an encoding's name; 0 if the name is unknown.
+///
+/// ```c
+/// assert(rgaps_encoding_code("rgb8") == 3 && rgaps_encoding_code("rgb9") == 0);
+/// assert(strcmp(rgaps_encoding_name(3), "rgb8") == 0);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_encoding_code(name: *const c_char) -> u32 {
     guard_or(|| Ok(encoding_of(raw::text(name, "encoding")?)?.code())).unwrap_or(0)
@@ -143,6 +178,15 @@ pub extern "C" fn rgaps_encoding_name(code: u32) -> *const c_char {
 }
 
 /// The field of a cloud with this name.
+///
+/// ```c
+/// rgaps_meta_t meta;
+/// rgaps_point_field_t z;
+/// check(rgaps_meta_point_cloud(&meta, 1000, 1, 12));
+/// check(rgaps_meta_add_field(&meta, "z", 8, RGAPS_FLOAT32));
+/// check(rgaps_meta_field(&meta, "z", &z));
+/// assert(z.offset == 8 && z.datatype == RGAPS_FLOAT32 && z.count == 1);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_field(
     meta: Option<&rgaps_meta_t>,

@@ -116,6 +116,12 @@ pub unsafe extern "C" fn rgaps_node_destroy(node: *mut rgaps_node_t) {
 }
 
 /// The device that has the node's payloads. Pointers to payloads are pointers of this device; on the host backend, plain pointers.
+///
+/// ```c
+/// rgaps_device_t device;
+/// check(rgaps_node_device(node, &device));
+/// if (device.device_type == 2) printf("payloads are on GPU %d\n", device.device_id);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_node_device(
     node: *const rgaps_node_t,
@@ -134,6 +140,14 @@ pub unsafe extern "C" fn rgaps_node_device(
 }
 
 /// The topics that this host knows.
+///
+/// ```c
+/// rgaps_topic_t topics[64];
+/// uint64_t count;
+/// check(rgaps_node_topics(node, topics, 64, &count));
+/// for (uint64_t i = 0; i < count && i < 64; i++)
+///   printf("%s (%s): %u publishers\n", topics[i].name, topics[i].type_name, topics[i].publishers);
+/// ```
 ///
 /// @param topics    an array of `capacity` elements to fill
 /// @param count     the number of topics, which may exceed `capacity`

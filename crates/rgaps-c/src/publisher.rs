@@ -50,12 +50,26 @@ impl LoanObject {
 }
 
 /// ROS 2's default QoS: reliable, volatile, depth 10. A full pool waits a second.
+///
+/// ```c
+/// rgaps_publisher_t *map;
+/// rgaps_publisher_qos_t qos = rgaps_publisher_qos_default();
+/// qos.durability = RGAPS_TRANSIENT_LOCAL;  // late joiners get the last message
+/// qos.history_depth = 1;
+/// check(rgaps_publisher_create(node, "map", RGAPS_KIND_IMAGE, &qos, &map));
+/// ```
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_publisher_qos_default() -> rgaps_publisher_qos_t {
     rgaps_publisher_qos_t::of(&PublisherQos::default())
 }
 
 /// Creates a publisher, and the topic if it does not exist. The topic's type must be of this kind.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+/// rgaps_publisher_destroy(publisher);
+/// ```
 ///
 /// @param topic      a ROS name; the leading slash is optional
 /// @param kind       an rgaps_kind_t
@@ -95,6 +109,20 @@ pub unsafe extern "C" fn rgaps_publisher_destroy(publisher: *mut rgaps_publisher
 ///
 /// A block that was used before still has its old bytes: fill all of it.
 ///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loan;
+/// void *pixels;
+/// uint64_t bytes;
+/// check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+/// check(rgaps_meta_image(&meta, 640, 480, "mono8"));
+/// check(rgaps_publisher_loan(publisher, &meta, &loan));
+/// check(rgaps_loan_data(loan, &pixels, &bytes));
+/// memset(pixels, 128, bytes);  // in place: subscribers read this memory
+/// check(rgaps_loan_publish(loan, NULL, NULL));
+/// ```
+///
 /// @param loan  end it with `rgaps_loan_publish` or `rgaps_loan_discard`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_loan(
@@ -114,6 +142,16 @@ pub unsafe extern "C" fn rgaps_publisher_loan(
 
 /// Publishes a copy of the caller's device memory: one copy on the device into the pool, after the work that the stream has so far, whatever the
 /// number of subscribers. The call does not wait for the device.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// const float values[4] = {1, 2, 3, 4};  // on a GPU: a device pointer
+/// const int64_t shape[] = {2, 2};
+/// check(rgaps_publisher_create(node, "activations", RGAPS_KIND_TENSOR, NULL, &publisher));
+/// check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 2, shape));
+/// check(rgaps_publisher_push_message(publisher, &meta, values, sizeof values, NULL, NULL));
+/// ```
 ///
 /// @param meta     describes `bytes` bytes
 /// @param data     a pointer of the node's device; a plain pointer on the host backend. Do not free or change the memory before the stream has made
@@ -146,6 +184,16 @@ pub unsafe extern "C" fn rgaps_publisher_push_message(
 
 /// Publishes a copy of host memory, whatever the node's device: one copy into the pool, complete when the call returns.
 ///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_message_handle_t handle;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &handle));
+/// assert(handle.sequence == 1 && handle.payload_bytes == 5);
+/// ```
+///
 /// @param meta     describes `bytes` bytes
 /// @param handle   names the message; may be NULL
 #[unsafe(no_mangle)]
@@ -164,12 +212,26 @@ pub unsafe extern "C" fn rgaps_publisher_push_host(
 }
 
 /// The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// if (rgaps_publisher_subscriber_count(publisher) == 0) puts("nobody reads this topic");
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_subscriber_count(publisher: *const rgaps_publisher_t) -> u64 {
     guard_or(|| Ok(PUBLISHERS.look_up(publisher as u64)?.publisher.subscriber_count() as u64)).unwrap_or(0)
 }
 
 /// The counters of a publisher and its pool.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_publisher_statistics_t statistics;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_publisher_statistics(publisher, &statistics));
+/// printf("%llu of %llu B in use\n", (unsigned long long)statistics.used_bytes, (unsigned long long)statistics.pool_bytes);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_statistics(
     publisher: *const rgaps_publisher_t,
@@ -207,6 +269,19 @@ pub unsafe extern "C" fn rgaps_loan_data(
 
 /// The device memory in which a kernel or a copy fills a loan. Work that writes there must be in the stream that the loan is published on. Valid
 /// until the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loan;
+/// void *pointer;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 64));
+/// check(rgaps_publisher_loan(publisher, &meta, &loan));
+/// check(rgaps_loan_device_pointer(loan, &pointer));
+/// // here a kernel that fills `pointer` starts on a stream; that stream is the second argument
+/// check(rgaps_loan_publish(loan, NULL, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_device_pointer(
     loan: *const rgaps_loan_t,
@@ -221,6 +296,18 @@ pub unsafe extern "C" fn rgaps_loan_device_pointer(
 }
 
 /// Replaces a loan's metadata before publishing. The new one must describe the same number of bytes.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loan;
+/// check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+/// check(rgaps_meta_image(&meta, 640, 480, "mono8"));
+/// check(rgaps_publisher_loan(publisher, &meta, &loan));
+/// check(rgaps_meta_set_header(&meta, rgaps_now(), "camera_front"));  // the exposure is over
+/// check(rgaps_loan_set_meta(loan, &meta));
+/// check(rgaps_loan_discard(loan));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_set_meta(loan: *const rgaps_loan_t, meta: Option<&rgaps_meta_t>) -> rgaps_status_t {
     guard(|| {
@@ -257,6 +344,21 @@ pub unsafe extern "C" fn rgaps_loan_dlpack(
 
 /// Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
 /// it. The handle is released even if the call fails.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loan;
+/// void *data;
+/// rgaps_message_handle_t handle;
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_loan(publisher, &meta, &loan));
+/// check(rgaps_loan_data(loan, &data, NULL));
+/// memcpy(data, "hello", 5);
+/// check(rgaps_loan_publish(loan, NULL, &handle));  // `loan` ends here
+/// assert(handle.sequence == 1);
+/// ```
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.

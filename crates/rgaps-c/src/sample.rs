@@ -119,6 +119,21 @@ pub(crate) fn release(message: *mut rgaps_sample_t, stream: *mut c_void) -> Resu
 }
 
 /// The metadata, which describes the payload.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &publisher));
+/// check(rgaps_meta_image(&meta, 2, 2, "mono8"));
+/// check(rgaps_publisher_push_host(publisher, &meta, "abcd", 4, NULL));
+/// check(rgaps_subscriber_take(subscriber, &sample));
+/// check(rgaps_sample_meta(sample, &meta));
+/// assert(meta.kind == RGAPS_KIND_IMAGE && meta.as.image.width == 2);
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_meta(
     message: *const rgaps_sample_t,
@@ -132,6 +147,22 @@ pub unsafe extern "C" fn rgaps_sample_meta(
 }
 
 /// The message's origin, its route and the time of each stage.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// rgaps_info_t info;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, NULL));
+/// check(rgaps_subscriber_take(subscriber, &sample));
+/// check(rgaps_sample_info(sample, &info));
+/// printf("message %llu\n", (unsigned long long)info.sequence);
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_info(
     message: *const rgaps_sample_t,
@@ -146,6 +177,22 @@ pub unsafe extern "C" fn rgaps_sample_info(
 }
 
 /// The handle that names the message outside RGAPS.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// rgaps_message_handle_t published, taken;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &published));
+/// check(rgaps_subscriber_take(subscriber, &sample));
+/// check(rgaps_sample_handle(sample, &taken));
+/// assert(taken.publisher == published.publisher && taken.sequence == published.sequence);
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_handle(
     message: *const rgaps_sample_t,
@@ -203,6 +250,19 @@ pub unsafe extern "C" fn rgaps_sample_device_pointer(
 }
 
 /// Whether the message's bytes are written: an rgaps_readiness_t.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// uint32_t readiness;
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+/// if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
+///   // here the program synchronizes the stream
+///   check(rgaps_sample_readiness(sample, &readiness));
+///   if (readiness != RGAPS_READY) puts("the bytes must not be used");
+///   check(rgaps_sample_release(sample, NULL));
+/// }
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_readiness(
     message: *const rgaps_sample_t,

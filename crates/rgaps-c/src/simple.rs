@@ -1,9 +1,9 @@
 //! The paper's six calls: publishers and subscribers of raw bytes, each created from a topic name alone. They use the same handles as the other
 //! calls, so statistics, file descriptors and time-outs work for them too.
 //!
-//! Source      the paper's §3.7, with the prefix `rgaps_` added to names. Decided here, since the paper does not say: each handle has its own node;
-//!             the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases the previous message, because there is no
-//!             call for that.
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.7, with the prefix `rgaps_` added to names. Decided here, since it does not say:
+//!             each handle has its own node; the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases the previous
+//!             message, because there is no call for that.
 
 use std::ffi::{c_char, c_void};
 use std::sync::PoisonError;
@@ -90,6 +90,16 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
 
 /// Takes one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, after the work that CUDA's
 /// default stream has by then.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber = rgaps_subscriber_init("raw");
+/// rgaps_publisher_t *publisher = rgaps_publisher_init("raw");
+/// if (rgaps_publisher_push(publisher, 5, "hello") != RGAPS_OK) puts(rgaps_error_text());
+/// const char *pulled = rgaps_subscriber_pull(subscriber);
+/// if (pulled == NULL) puts(rgaps_error_text());
+/// rgaps_publisher_destroy(publisher);
+/// rgaps_subscriber_destroy(subscriber);
+/// ```
 ///
 /// @return  the payload on the device, a plain pointer on the host backend. Do not write to it. It is valid until the handle's next pull or destroy.
 ///          NULL if no message arrived (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see

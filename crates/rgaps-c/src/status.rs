@@ -239,6 +239,13 @@ pub(crate) fn guard_or<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T
 
 /// The text of this thread's last failed call: what failed, the numbers, and what to do. Never NULL; empty if no call has failed. Valid until the
 /// thread's next failed call.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_status_t status = rgaps_publisher_create(node, "1raw", RGAPS_KIND_BYTES, NULL, &publisher);
+/// assert(status == RGAPS_INVALID_ARGUMENT);
+/// fprintf(stderr, "%s: %s\n", rgaps_status_name(status), rgaps_error_text());  // a name does not begin with a digit
+/// ```
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_error_text() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())

@@ -74,6 +74,13 @@ impl SubscriberObject {
 pub(crate) static SUBSCRIBERS: Table<SubscriberObject> = Table::new(What::Subscriber);
 
 /// ROS 2's default QoS: reliable, volatile, keep-last 10.
+///
+/// ```c
+/// rgaps_subscriber_t *viewer;
+/// rgaps_subscriber_qos_t qos = rgaps_subscriber_qos_default();
+/// qos.depth = 1;  // only the newest message
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, &qos, &viewer));
+/// ```
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_subscriber_qos_default() -> rgaps_subscriber_qos_t {
     rgaps_subscriber_qos_t::of(&SubscriberQos::default())
@@ -81,6 +88,12 @@ pub extern "C" fn rgaps_subscriber_qos_default() -> rgaps_subscriber_qos_t {
 
 /// Creates a subscriber, and the topic if it does not exist. The topic's type must be of this kind. The subscriber gets every message that is
 /// published after this call returns.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+/// rgaps_subscriber_destroy(subscriber);
+/// ```
 ///
 /// @param topic       a ROS name; the leading slash is optional
 /// @param kind        an rgaps_kind_t
@@ -123,6 +136,15 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
 
 /// Ends the subscriber's waits and takes by handle in other threads, with `RGAPS_TIMED_OUT`. Later calls do not wait, but take messages that are
 /// ready. For a program that shuts down.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_interrupt(subscriber));  // as another thread does
+/// rgaps_status_t status = rgaps_subscriber_wait(subscriber, UINT64_MAX, &sample);
+/// assert(status == RGAPS_TIMED_OUT);
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_subscriber_t) -> rgaps_status_t {
     guard(|| {
@@ -135,6 +157,24 @@ pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_sub
 
 /// Takes the next message if one is ready; else returns `RGAPS_NO_MESSAGE`.
 ///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// const void *data;
+/// uint64_t bytes;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, NULL));
+/// while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) {
+///   check(rgaps_sample_data(sample, &data, &bytes));
+///   assert(bytes == 5 && memcmp(data, "hello", 5) == 0);  // read in place
+///   check(rgaps_sample_release(sample, NULL));
+/// }
+/// ```
+///
 /// @param message  release it with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take(
@@ -146,6 +186,18 @@ pub unsafe extern "C" fn rgaps_subscriber_take(
 
 /// Takes the next message in stream order: its bytes may not be written yet, and later work of the stream waits for them. The call does not wait for
 /// the device. After synchronising the stream, `rgaps_sample_readiness` tells whether the bytes were written.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// const void *pointer;
+/// check(rgaps_subscriber_create(node, "camera/front", RGAPS_KIND_IMAGE, NULL, &subscriber));
+/// if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
+///   check(rgaps_sample_device_pointer(sample, &pointer, NULL));
+///   // here a kernel that reads `pointer` starts on the same stream
+///   check(rgaps_sample_release(sample, NULL));  // after the kernel
+/// }
+/// ```
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
 ///                 `rgaps_subscriber_take`.
@@ -164,6 +216,15 @@ pub unsafe extern "C" fn rgaps_subscriber_take_on(
 
 /// Takes all messages that are ready, oldest first, at most `capacity`. An error ends the batch and is returned only if the batch is empty. An error
 /// that lasts (RGAPS_TOO_MANY_HELD while the batch is held) is therefore returned by the next call.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *batch[16];
+/// uint64_t count;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_take_all(subscriber, batch, 16, &count));
+/// for (uint64_t i = 0; i < count; i++) check(rgaps_sample_release(batch[i], NULL));
+/// ```
 ///
 /// @param messages  an array of `capacity` elements; release each message with `rgaps_sample_release`
 /// @param count     the number of messages taken; 0 if the call fails
@@ -192,6 +253,17 @@ pub unsafe extern "C" fn rgaps_subscriber_take_all(
 }
 
 /// Waits for the next message; returns `RGAPS_TIMED_OUT` if none arrives in time. Other threads may use the subscriber meanwhile.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// switch (rgaps_subscriber_wait(subscriber, 1000000, &sample)) {
+///   case RGAPS_OK: check(rgaps_sample_release(sample, NULL)); break;
+///   case RGAPS_TIMED_OUT: puts("no message within 1 ms"); break;
+///   default: puts(rgaps_error_text());
+/// }
+/// ```
 ///
 /// @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
 /// @param message     release it with `rgaps_sample_release`
@@ -257,6 +329,20 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle_on(
 }
 
 /// Like `rgaps_subscriber_take_by_handle_on`, but without a stream: waits for the message's bytes, too.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// rgaps_meta_t meta;
+/// rgaps_message_handle_t handle;  // 88 bytes that other middleware may carry
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_publisher_create(node, "raw", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 5));
+/// check(rgaps_publisher_push_host(publisher, &meta, "hello", 5, &handle));
+/// check(rgaps_subscriber_take_by_handle(subscriber, &handle, 1000000000, &sample));
+/// check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
     subscriber: *const rgaps_subscriber_t,
@@ -269,6 +355,12 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
 
 /// Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
 /// untaken messages. They count as lost, except those before the first take by handle of that publisher.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_expect_handles_in_order(subscriber));  // one thread will take all handles
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     subscriber: *const rgaps_subscriber_t,
@@ -281,6 +373,16 @@ pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
 
 /// A file descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it. Take until there is no
 /// message, which resets it. The subscriber owns it and closes it.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_sample_t *sample;
+/// struct pollfd watched = {.events = POLLIN};
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_fd(subscriber, &watched.fd));
+/// if (poll(&watched, 1, 1) > 0)
+///   while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) check(rgaps_sample_release(sample, NULL));
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_fd(
     subscriber: *const rgaps_subscriber_t,
@@ -295,6 +397,14 @@ pub unsafe extern "C" fn rgaps_subscriber_fd(
 }
 
 /// The counters of a subscriber.
+///
+/// ```c
+/// rgaps_subscriber_t *subscriber;
+/// rgaps_subscriber_statistics_t statistics;
+/// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
+/// check(rgaps_subscriber_statistics(subscriber, &statistics));
+/// if (statistics.lost > 0) puts("too slow for this topic");
+/// ```
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_statistics(
     subscriber: *const rgaps_subscriber_t,

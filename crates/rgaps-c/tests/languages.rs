@@ -204,11 +204,21 @@ fn a_filter_in_c_thins_a_cloud() {
     assert_eq!((cubes.len() as u64, cloud.info().origin), (cloud.meta().points(), Origin::Loaned), "one point a cube");
 }
 
-/// The examples in the comments of rgaps.hpp: what is indented there. Each becomes a function of a node.
-fn examples_of_the_header() -> Vec<String> {
-    let header = std::fs::read_to_string(repository().join("crates/rgaps-c/include/rgaps.hpp")).unwrap();
+fn header(name: &str) -> String {
+    std::fs::read_to_string(repository().join("crates/rgaps-c/include").join(name)).unwrap()
+}
+
+/// The examples in the comments of rgaps.h: its code blocks.
+fn examples_of_the_c_header() -> Vec<String> {
+    let header = header("rgaps.h");
+    let blocks = header.split(" * ```c\n").skip(1).map(|rest| rest.split(" * ```").next().unwrap());
+    blocks.map(|block| block.lines().map(|line| format!("{}\n", line.trim_start_matches(" * "))).collect()).collect()
+}
+
+/// The examples in the comments of rgaps.hpp: what is indented there.
+fn examples_of_the_cpp_header() -> Vec<String> {
     let mut examples = vec![String::new()];
-    for line in header.lines() {
+    for line in header("rgaps.hpp").lines() {
         match line.strip_prefix("///     ") {
             Some(code) => examples.last_mut().unwrap().extend([code, "\n"]),
             None if line == "///" => {}
@@ -220,27 +230,54 @@ fn examples_of_the_header() -> Vec<String> {
     examples
 }
 
-#[test]
-fn the_examples_of_the_cpp_header_compile_and_run() {
-    let _watchdog = Watchdog::new(Duration::from_secs(120));
+/// Runs examples, each as a function of a node. `head` has their includes; `node` is the type of `node`; `call` makes a node for function `NUMBER`.
+fn run_examples(examples: &[String], (compiler, flags): (&str, &[&str]), name: &str, [head, node, call]: [&str; 3]) {
     let Some(installed) = Installed::new("lang-examples") else { return };
-    let examples = examples_of_the_header();
     assert!(examples.len() > 10, "{} examples", examples.len());
-    let functions = examples.iter().enumerate().map(|(number, example)| {
-        format!("static void example_{number}(rgaps::Node &node) {{\n(void)node;\n{example}}}\n")
-    });
-    let calls = (0..examples.len())
-        .map(|number| format!("{{ auto node = rgaps::Node::create(\"example\").value(); example_{number}(node); }}\n"));
+    let functions = examples
+        .iter()
+        .enumerate()
+        .map(|(number, example)| format!("static void example_{number}({node}node) {{\n(void)node;\n{example}}}\n"));
+    let calls = (0..examples.len()).map(|number| call.replace("NUMBER", &number.to_string()));
     let program = format!(
-        "#undef NDEBUG\n#include <cassert>\n#include <rgaps.hpp>\n{}int main() {{\n{}}}\n",
+        "#undef NDEBUG\n#include <assert.h>\n{head}{}int main(void) {{\n{}}}\n",
         functions.collect::<String>(),
         calls.collect::<String>()
     );
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("header_examples.cpp");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&source, program).unwrap();
-    let program = installed.compiled_from("c++", &["-std=c++17"], &source);
+    let program = installed.compiled_from(compiler, flags, &source);
     let output = installed.command(&program, &[]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn the_examples_of_the_c_header_compile_and_run() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let head = r#"#include <poll.h>
+#include <rgaps.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static void check(rgaps_status_t status) {
+  if (status == RGAPS_OK) return;
+  fprintf(stderr, "%s: %s\n", rgaps_status_name(status), rgaps_error_text());
+  exit(1);
+}
+"#;
+    // Each has a domain of its own, so that it does not meet the topics of others.
+    let call = "{ rgaps_node_options_t options = rgaps_node_options_default(); rgaps_node_t *node; options.domain = 100 + NUMBER;
+        check(rgaps_node_create(&options, &node)); example_NUMBER(node); rgaps_node_destroy(node); }\n";
+    let compiler: (&str, &[&str]) = ("cc", &["-std=c11", "-D_POSIX_C_SOURCE=200809L"]);
+    run_examples(&examples_of_the_c_header(), compiler, "header_examples.c", [head, "rgaps_node_t *", call]);
+}
+
+#[test]
+fn the_examples_of_the_cpp_header_compile_and_run() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let call = "{ auto node = rgaps::Node::create(\"example\").value(); example_NUMBER(node); }\n";
+    let parts = ["#include <rgaps.hpp>\n", "rgaps::Node &", call];
+    run_examples(&examples_of_the_cpp_header(), ("c++", &["-std=c++17"]), "header_examples.cpp", parts);
 }
 
 #[test]

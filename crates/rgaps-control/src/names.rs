@@ -50,6 +50,15 @@ impl TopicKey {
     ///
     /// The rules are those of ROS 2 (design article "Topic and Service Names"): tokens of letters, digits and `_`, none of which
     /// starts with a digit, joined by `/`, without `__`.
+    ///
+    /// ```
+    /// use rgaps_control::TopicKey;
+    ///
+    /// let key = TopicKey::new(0, "camera/front")?;
+    /// assert_eq!(key.name(), "/camera/front");
+    /// assert!(TopicKey::new(0, "camera//front").is_err());
+    /// # Ok::<(), rgaps_control::names::NameError>(())
+    /// ```
     pub fn new(domain: u32, name: &str) -> Result<Self, NameError> {
         let refuse = |rule: String| Err(NameError { of: "topic", name: name.chars().take(80).collect(), rule });
         let tokens = name.strip_prefix('/').unwrap_or(name);

@@ -75,6 +75,13 @@ impl Default for PublisherQos {
 }
 
 /// How many unread messages a subscriber keeps.
+///
+/// ```
+/// use rgaps_control::qos::{History, SubscriberQos};
+///
+/// let recorder = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
+/// assert_eq!((recorder.depth(), SubscriberQos::default().depth()), (0, 10)); // as the segment stores them
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
@@ -144,11 +151,27 @@ pub enum Mismatch {
 }
 
 /// Checks that the offer is at least the request. The error is the first policy in which it is less.
+///
+/// ```
+/// use rgaps_control::qos::{PublisherQos, Reliability, SubscriberQos, compatible};
+///
+/// let viewer = SubscriberQos { reliability: Reliability::BestEffort, ..SubscriberQos::default() };
+/// assert_eq!(compatible(&PublisherQos::default(), &viewer), Ok(())); // a reliable offer is more than the request
+/// ```
 pub fn compatible(offered: &PublisherQos, requested: &SubscriberQos) -> Result<(), Mismatch> {
     incompatible(offered, requested).next().map_or(Ok(()), Err)
 }
 
 /// Every policy in which the offer is less than the request.
+///
+/// ```
+/// use rgaps_control::qos::{Durability, Mismatch, PublisherQos, Reliability, SubscriberQos, incompatible};
+///
+/// let camera = PublisherQos { reliability: Reliability::BestEffort, ..PublisherQos::default() };
+/// let recorder = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
+/// let reasons: Vec<Mismatch> = incompatible(&camera, &recorder).collect();
+/// assert_eq!(reasons, [Mismatch::Reliability, Mismatch::Durability]);
+/// ```
 pub fn incompatible(offered: &PublisherQos, requested: &SubscriberQos) -> impl Iterator<Item = Mismatch> {
     let reliability = (offered.reliability < requested.reliability).then_some(Mismatch::Reliability);
     let durability = (offered.durability < requested.durability).then_some(Mismatch::Durability);

@@ -1,6 +1,7 @@
 //! The hand-shake between two managers before bytes flow: the publishing host requests a ring, the subscribing host offers one.
 //!
-//! Source      the order of steps is that of the paper's §3.2 (remote coordination, resource creation, finalization).
+//! Source      the order of steps is that of Jiang, master's thesis (RGAPS), 2026, section 3.2 (remote coordination, resource creation,
+//!             finalization).
 //! Trusts      nothing: sizes, counts, addresses and the ring's shape are checked before anything is made from them.
 
 use std::collections::{BTreeSet, HashSet};

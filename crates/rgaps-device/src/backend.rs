@@ -51,6 +51,16 @@ impl<'a> PoolPart<'a> {
     }
 
     /// The part without its first `bytes` bytes.
+    ///
+    /// ```
+    /// use rgaps_device::{Backend, Choice, PoolPart, PoolSpec, open};
+    ///
+    /// let pool = open(Choice::Host)?.backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 4096 })?;
+    /// let chunk = PoolPart::to_fill(&*pool, 0, 1000).skip(400)?;
+    /// assert_eq!(chunk.bytes(), 600);
+    /// assert!(chunk.skip(601).is_err());
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     pub fn skip(self, bytes: u64) -> Result<Self, OutOfRange> {
         let left = self.bytes.checked_sub(bytes).ok_or_else(|| self.outside(bytes))?;
         Ok(Self { offset: self.offset + bytes, bytes: left, ..self })
@@ -125,9 +135,30 @@ pub trait Backend: Debug + Send + Sync {
     fn payload_access(&self) -> PayloadAccess;
 
     /// Creates a pool and maps it. The manager calls it.
+    ///
+    /// ```
+    /// use rgaps_device::{Backend, Choice, PoolSpec, open};
+    ///
+    /// let backend = open(Choice::Host)?.backend;
+    /// let pool = backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 1 << 20 })?;
+    /// assert_eq!((pool.bytes(), pool.kind()), (1 << 20, backend.kind()));
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError>;
 
     /// Maps a pool that another process made. Checks description, size and seals before it maps anything.
+    ///
+    /// ```
+    /// use rgaps_device::{Backend, Choice, PoolRole, PoolSpec, open};
+    ///
+    /// let backend = open(Choice::Host)?.backend;
+    /// let pool = backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 4096 })?; // by the manager
+    /// let (description, slabs) = pool.export()?;
+    /// pool.seal()?; // from here on, others map it read-only
+    /// let reader = backend.import_pool(&description, slabs, PoolRole::Reader)?; // by a subscriber
+    /// assert_eq!(reader.identity(), pool.identity());
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     fn import_pool(
         &self,
         description: &PoolDescription,
@@ -148,6 +179,26 @@ pub trait Backend: Debug + Send + Sync {
     fn stream(&self) -> Result<Stream, DeviceError>;
 
     /// Starts a copy out of a pool: path 1.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rgaps_device::{Backend, BufferPart, BufferSpec, Choice, PoolPart, PoolSpec, open};
+    ///
+    /// let backend = open(Choice::Auto)?.backend;
+    /// let pool = backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 1 << 20 })?;
+    /// let buffer = backend.host_buffer(&BufferSpec { name: "staging".to_owned(), bytes: 4096 })?;
+    /// let stream = backend.stream()?;
+    /// let written = backend.copy_in(&stream, b"hello", PoolPart::of(&*pool, 0))?;
+    /// let copied =
+    ///     backend.copy_to_host(&stream, PoolPart::of(&*pool, 0), BufferPart { buffer: &buffer, offset: 0 }, 5)?;
+    /// copied.wait(Duration::from_secs(1))?; // the stream has made both copies
+    /// # assert!(written.is_complete());
+    /// let mut found = [0; 5];
+    /// buffer.mapping().copy_out(0, &mut found)?;
+    /// assert_eq!(&found, b"hello");
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     fn copy_to_host(
         &self,
         stream: &Stream,

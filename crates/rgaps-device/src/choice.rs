@@ -9,6 +9,15 @@ use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind};
 
 /// The device that the configuration requests.
+///
+/// ```
+/// use rgaps_device::Choice;
+///
+/// assert_eq!("cuda:1".parse::<Choice>()?, Choice::Cuda(1));
+/// assert_eq!(Choice::default().to_string(), "auto");
+/// assert!("gpu".parse::<Choice>().is_err());
+/// # Ok::<(), rgaps_device::DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// GPU 0 if it is usable, else host memory.
@@ -34,6 +43,18 @@ pub struct Chosen {
 }
 
 /// Opens a backend.
+///
+/// ```
+/// use rgaps_device::{Choice, open};
+///
+/// let chosen = open(Choice::Auto)?; // GPU 0 if it is usable, else host memory
+/// println!("{}", chosen.reason);
+/// match open("cuda:7".parse()?) {
+///     Ok(chosen) => println!("{:?}", chosen.backend.device()),
+///     Err(error) => println!("{error}"), // what is missing, and what to do
+/// }
+/// # Ok::<(), rgaps_device::DeviceError>(())
+/// ```
 pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     match choice {
         Choice::Host => Ok(in_host_memory("host memory, as configured".to_owned(), None)),

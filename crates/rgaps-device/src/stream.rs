@@ -134,6 +134,20 @@ impl Stream {
 
     /// Makes later work of this stream wait for an event of another. The caller waits only if this stream is immediate and the other is
     /// not, for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rgaps_device::{Backend, Choice, open};
+    ///
+    /// let backend = open(Choice::Auto)?.backend;
+    /// let (camera, detector) = (backend.stream()?, backend.stream()?);
+    /// let event = camera.record(); // after the work of `camera` so far
+    /// detector.wait(&event, Duration::from_secs(1))?; // later work of `detector` follows it
+    /// detector.synchronize(Duration::from_secs(1))?;
+    /// assert!(event.is_complete());
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
     pub fn wait(&self, event: &Event, timeout: Duration) -> Result<(), DeviceError> {
         match &self.0 {
             Some(body) => body.wait(event),

@@ -59,6 +59,15 @@ pub struct ImageView {
 
 impl ImageView {
     /// Address of pixel `x` of row `y`.
+    ///
+    /// ```
+    /// use rgaps_device::{ImageView, dlpack::DLDataType};
+    ///
+    /// let dtype = DLDataType { code: 1, bits: 8, lanes: 1 };
+    /// let view = ImageView { data: 0x1000, width: 640, height: 480, step: 2048, channels: 3, dtype, encoding: 3 };
+    /// assert_eq!(view.pixel(2, 1), Some(0x1000 + 2048 + 2 * 3));
+    /// assert_eq!(view.pixel(640, 0), None);
+    /// ```
     pub fn pixel(&self, x: u32, y: u32) -> Option<u64> {
         if x >= self.width || y >= self.height {
             return None;
@@ -155,6 +164,17 @@ impl TensorView {
     }
 
     /// Address of an element, by its index in each dimension.
+    ///
+    /// ```
+    /// use rgaps_device::{TensorView, dlpack::DLDataType, view::NDIM_MAX};
+    ///
+    /// let (mut shape, mut strides) = ([0; NDIM_MAX], [0; NDIM_MAX]);
+    /// (shape[0], shape[1], strides[0], strides[1]) = (2, 3, 3, 1);
+    /// let dtype = DLDataType { code: 2, bits: 32, lanes: 1 };
+    /// let view = TensorView { data: 0x1000, ndim: 2, dtype, shape, strides };
+    /// assert_eq!(view.element(&[1, 2]), Some(0x1000 + (3 + 2) * 4));
+    /// assert_eq!(view.element(&[2, 0]), None);
+    /// ```
     pub fn element(&self, place: &[i64]) -> Option<u64> {
         if place.len() != self.shape().len() {
             return None;

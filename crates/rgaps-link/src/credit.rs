@@ -8,7 +8,8 @@
 //! watermark then, so the sender has room for another record and its skip (the rule of `geometry`), which brings the next credit.
 //! Otherwise a consumer as fast as the wire would send credit for every chunk, and the watermark would have no effect.
 //!
-//! Source      the watermark: Jiang, master's thesis (RGAPS), 2026, section 3.4 (full title in lib.rs).
+//! Source      the watermark: Jiang, master's thesis (RGAPS), 2026, section 3.4, "Watermark-based update mechanism" (full title in lib.rs). The
+//!             complement, and the credit of an empty ring, are ours.
 
 use crate::invariants;
 use crate::position::Position;
@@ -80,6 +81,17 @@ impl CreditPair {
     }
 
     /// Returns the head if the pair is whole and the head is in [delayed head, tail].
+    ///
+    /// ```
+    /// use rgaps_link::credit::CreditPair;
+    /// use rgaps_link::position::Position;
+    ///
+    /// let (delayed_head, tail) = (Position::new(0), Position::new(1024));
+    /// let credit = CreditPair::decode(CreditPair::new(Position::new(256)).encode()); // from the peer
+    /// assert_eq!(credit.accept(delayed_head, tail), Ok(Position::new(256)));
+    /// assert!(CreditPair::new(Position::new(2048)).accept(delayed_head, tail).is_err()); // beyond what was sent
+    /// assert!(CreditPair::from_words(256, 7).accept(delayed_head, tail).is_err()); // torn
+    /// ```
     pub fn accept(self, delayed_head: Position, tail: Position) -> Result<Position, CreditError> {
         if !self.is_whole() {
             return Err(CreditError::Inconsistent { head: self.head, complement: self.complement });

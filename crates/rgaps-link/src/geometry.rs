@@ -67,6 +67,15 @@ impl Watermark {
 }
 
 /// The requested shape of a ring, unchecked.
+///
+/// ```
+/// use rgaps_link::{RingGeometry, RingOptions, Watermark};
+///
+/// let small = RingOptions { ring_bytes: 4 << 20, chunk_bytes: 256 << 10, watermark: Watermark::Quarter, ..RingOptions::default() };
+/// assert!(RingGeometry::new(small).is_ok());
+/// let error = RingGeometry::new(RingOptions { chunk_bytes: 2 << 20, ..small }).unwrap_err();
+/// println!("{error}"); // the largest valid chunk of this ring
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
     /// Bytes of the ring's memory.

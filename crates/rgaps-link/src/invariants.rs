@@ -6,7 +6,8 @@
 //!       consumption ─────┘
 //! ```
 //!
-//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4, "Initial state verification" (full title in lib.rs).
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4, "Initial state verification" (full title in lib.rs). The
+//!             thesis compares offsets; positions that never wrap are ours.
 
 use crate::position::Position;
 

@@ -14,7 +14,9 @@
 //! memory; `sync` switches locks and atomics to loom's. `contract` is the test suite that every transport passes.
 //!
 //! Source      the ring, its exceed check, invariants and watermark: R.-M. Jiang, Design of a Low-Latency RDMA-Based Publish/Subscribe Framework
-//!             for Inter-Machine GPU Communications, master's thesis (RGAPS), 2026, section 3.4.
+//!             for Inter-Machine GPU Communications, master's thesis (RGAPS), National Taiwan University, 2026, section 3.4.
+//!             Links without flow control: H. Hoang, B. Cassell, T. Brecht and S. Al-Kiswany, RocketBufs: A Framework for Building Efficient,
+//!             In-Memory, Message-Oriented Middleware, DEBS 2020, section 3.3.
 
 pub mod assemble;
 #[cfg(any(test, feature = "contract"))]

@@ -12,6 +12,8 @@
 //! | `LinkReceiver::release`  | advance the head, credit frame when due | repost receives, advance the head, then the credit by WRITE   |
 //!
 //! Both are object safe and neither is `Sync`: a link belongs to one worker on each side.
+//!
+//! Source      one interface over TCP and RDMA: Hoang et al., RocketBufs, DEBS 2020, section 3.5 (full title in lib.rs).
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

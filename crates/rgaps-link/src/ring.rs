@@ -9,7 +9,8 @@
 //! comparison: X − Y > ring. The tests compare the two forms.
 //!
 //! Invariants  production, consumption, lag (`invariants`), asserted after every step in debug builds.
-//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4 and figure 3.4 (full title in lib.rs).
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4: figure 3.4 for the check, "The conservative write strategy" for a sender that
+//!             decides by its own copy of the head (full title in lib.rs). Without flow control: Hoang et al., RocketBufs, section 3.3.
 
 use crate::credit::{CreditError, CreditPair};
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
@@ -42,6 +43,18 @@ impl Placement {
 }
 
 /// Computes where a record goes when the tail is at `tail`. Both ends get the same result.
+///
+/// ```
+/// use rgaps_link::position::Position;
+/// use rgaps_link::ring::place;
+/// use rgaps_link::{RingGeometry, RingOptions};
+///
+/// let options = RingOptions { ring_bytes: 1024, chunk_bytes: 192, ..RingOptions::default() };
+/// let placed = place(&RingGeometry::new(options)?, Position::new(896), 192);
+/// assert_eq!(placed.skip, 128); // 256 B do not fit before the physical end
+/// assert_eq!((placed.start, placed.end), (Position::new(1024), Position::new(1280)));
+/// # Ok::<(), rgaps_link::geometry::GeometryError>(())
+/// ```
 pub fn place(geometry: &RingGeometry, tail: Position, payload_bytes: u32) -> Placement {
     let bytes = geometry.record_bytes(payload_bytes);
     let rest = geometry.linear_rest(tail);
@@ -71,6 +84,25 @@ pub enum Exceed {
 }
 
 /// The sender's end: tail and delayed head.
+///
+/// ```
+/// use rgaps_link::credit::CreditPair;
+/// use rgaps_link::position::Position;
+/// use rgaps_link::record::MessageId;
+/// use rgaps_link::ring::SenderRing;
+/// use rgaps_link::{RingGeometry, RingOptions};
+///
+/// let options = RingOptions { ring_bytes: 1024, chunk_bytes: 192, ..RingOptions::default() };
+/// let mut ring = SenderRing::new(RingGeometry::new(options)?);
+/// for message in 1..=4 {
+///     ring.place(192, Some(MessageId(message)))?; // a record of 256 B
+/// }
+/// assert!(ring.check(192).is_err()); // full: the next record would overwrite unread bytes
+/// ring.credit(CreditPair::new(Position::new(256)))?; // the receiver has consumed the first record
+/// assert_eq!(ring.next_acknowledged(), Some(MessageId(1)));
+/// assert!(ring.check(192).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SenderRing {
     geometry: RingGeometry,

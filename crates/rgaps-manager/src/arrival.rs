@@ -9,6 +9,8 @@
 //!             subscribers that joined later (`received`). A2 an incomplete message is never published, and its block is freed.
 //! Deaths      Sender: the arrival frees partial messages, and the port waits for the next connection. This manager: its successor drains the
 //!             port, and finds in the segment which messages had arrived.
+//! Source      one copy from the ring into a shared pool, whatever the number of subscribers: Jiang, master's thesis (RGAPS), 2026, section 3.6.
+//!             Copying chunk k-1 while chunk k arrives is ours (docs/decisions/007-cut-through-and-copies.md).
 //! Trusts      nothing that arrives: the link checks records, `envelope` checks the description, the pool checks its bounds.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,8 +1,8 @@
 //! The host manager, which runs as `rgapsd`, one per host.
 //!
-//! `manager` is the one thread that decides about clients, topics and other hosts. It owns the three parts of the paper as modules:
-//! `device_memory` makes pools and hands them out. `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and 2).
-//! `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
+//! `manager` is the one thread that decides about clients, topics and other hosts. It owns the three parts of the thesis (Jiang 2026, sections 3.1
+//! and 3.2; full title in rgaps-link) as modules: `device_memory` makes pools and hands them out. `publish` decides which hosts get a topic and runs
+//! a `sender` for each (paths 1 and 2). `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
 //!
 //! `successor` takes topics over from a manager that died; `adoption` decides how. `network_inbox` queues events of the network, `remote_hosts` handles
 //! them, and `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrival_budget` the memory of

@@ -7,8 +7,8 @@
 //!
 //! No clock, no thread, no wait. Posting a batch allocates nothing. A batch is whatever is ready: no message waits for a batch to fill.
 //!
-//! Source      opportunistic batches of any size: Jha, Rosa and Birman, "Spindle: Techniques for Optimizing Atomic Multicast on RDMA" (Derecho),
-//!             ICDCS 2022.
+//! Source      opportunistic batches of any size: Jha, Rosa and Birman, "Spindle: Techniques for Optimizing Atomic Multicast on RDMA", ICDCS 2022,
+//!             section III-A, the send predicate. It adds this to Derecho (Jha et al., ACM TOCS 36 (2), 2019), which batched at the receiver only.
 //!
 //! Invariants  S1 a message is released only when it is acknowledged, or when the other host says that it has it. S2 messages are posted in the order
 //!             in which they were taken. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in staging.

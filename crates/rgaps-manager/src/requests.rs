@@ -343,7 +343,7 @@ impl Manager {
         Ok(Answer { reply, fds: vec![segment] })
     }
 
-    /// The topic of a key; created if it does not exist ("first arrival", paper §3.2).
+    /// The topic of a key; created if it does not exist ("first-arrival", Jiang 2026, section 3.2).
     fn topic(&mut self, key: &TopicKey, type_name: &str) -> Result<&mut Topic, Refusal> {
         check_type(type_name).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let id = match self.topics.id_of(key) {

@@ -7,6 +7,8 @@
 //!
 //! Invariants  G1 a chunk is ready only when its copy is complete. G2 chunks become ready in the order of messages, and in order within a message.
 //!             G3 a slot is written again only when the link has released its last chunk.
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.3, where the publisher copies its whole message to pinned memory. A copy by the
+//!             manager, in chunks of which one is sent while the next is copied, is ours (docs/decisions/007-cut-through-and-copies.md).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -70,6 +70,16 @@ pub struct Selection {
 /// The input at `path`: the file itself, or the folder's files (without subfolders) of one kind, sorted by name.
 ///
 /// A topic has one type. Unless a kind is requested, a folder gives its pictures if it has any, else its clouds, else its arrays.
+///
+/// ```
+/// use rgaps_media::{Kind, select};
+///
+/// # let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data"));
+/// let pictures = select(folder, None)?; // a folder with pictures, a cloud and an array
+/// assert_eq!((pictures.kind, pictures.files.len(), pictures.others), (Kind::Image, 4, 2));
+/// assert_eq!(select(folder, Some(Kind::Cloud))?.files.len(), 1);
+/// # Ok::<(), rgaps_media::LoadError>(())
+/// ```
 pub fn select(path: &Path, wish: Option<Kind>) -> Result<Selection, LoadError> {
     let read_error = |source| LoadError::Read { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(read_error)?.is_dir() {
@@ -95,6 +105,17 @@ pub fn select(path: &Path, wish: Option<Kind>) -> Result<Selection, LoadError> {
 }
 
 /// Loads one file.
+///
+/// ```
+/// use rgaps_media::{Media, load};
+///
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data");
+/// let Media::Image { meta, bytes } = load(format!("{folder}/rocket.jpg"))? else {
+///     return Err("no picture".into());
+/// };
+/// assert_eq!((meta.width, meta.height, bytes.len()), (640, 427, 640 * 427 * 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn load(path: impl AsRef<Path>) -> Result<Media, LoadError> {
     let path = path.as_ref();
     let format = Format::of(path).ok_or_else(|| LoadError::Extension { path: path.to_owned() })?;

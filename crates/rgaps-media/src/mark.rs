@@ -15,6 +15,17 @@ use super::checksum;
 const MAGIC: [u8; 4] = *b"rgck";
 
 /// Frame number and checksum of a payload.
+///
+/// ```
+/// use rgaps::types::{Bytes, Meta};
+/// use rgaps_media::Mark;
+///
+/// let payload = b"hello";
+/// let sent = Bytes::new(5).with_user(Mark::of(7, payload).to_user());
+/// let mark = Mark::from_user(&sent.header.user).ok_or("no mark")?; // at the subscriber
+/// assert!(mark.frame == 7 && mark.matches(payload) && !mark.matches(b"hallo"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The source's frame number.

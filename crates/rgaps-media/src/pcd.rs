@@ -56,6 +56,17 @@ impl Plan {
 }
 
 /// The cloud in a PCD file.
+///
+/// ```
+/// use rgaps_media::pcd;
+///
+/// let file = "VERSION 0.7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nWIDTH 2\nHEIGHT 1\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6\n";
+/// let (cloud, points) = pcd::parse(file.as_bytes())?;
+/// assert_eq!((cloud.points(), cloud.point_step, points.len()), (2, 12, 24));
+/// let error = pcd::parse(file.replace("4 5 6", "4 5").as_bytes()).unwrap_err();
+/// println!("{error}"); // with the line
+/// # Ok::<(), rgaps_media::FormatError>(())
+/// ```
 pub fn parse(file: &[u8]) -> Result<(PointCloud, Vec<u8>), FormatError> {
     let mut lines = Lines::of("PCD", file);
     let plan = read_header(&mut lines)?;

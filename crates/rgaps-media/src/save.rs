@@ -30,6 +30,19 @@ impl From<io::Error> for Stop {
 }
 
 /// Saves `media` as `prefix` with the extension of its format; returns the file's name.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image};
+/// use rgaps_media::{Media, load, save};
+///
+/// let picture = Media::Image { meta: Image::new(2, 2, Encoding::Mono8)?, bytes: vec![1, 2, 3, 4] };
+/// # let prefix = std::env::temp_dir().join(format!("rgaps-saved-{}", std::process::id()));
+/// let path = save(&prefix, &picture)?;
+/// assert_eq!(path.extension(), Some("png".as_ref()));
+/// assert_eq!(load(&path)?.bytes(), [1, 2, 3, 4]);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn save(prefix: &Path, media: &Media) -> Result<PathBuf, SaveError> {
     match media {
         Media::Image { meta, bytes } => save_image(prefix, meta, bytes),
@@ -63,6 +76,18 @@ pub fn save_cloud(prefix: &Path, meta: &PointCloud, payload: &[u8]) -> Result<Pa
 }
 
 /// Saves a tensor as NPY: in its own order if that is C or Fortran order, else in C order.
+///
+/// ```
+/// use rgaps::types::{DType, Tensor};
+/// use rgaps_media::{Media, load, save_tensor};
+///
+/// let tensor = Tensor::new(DType::UINT8, &[2, 3])?;
+/// # let prefix = std::env::temp_dir().join(format!("rgaps-tensor-{}", std::process::id()));
+/// let path = save_tensor(&prefix, &tensor, &[1, 2, 3, 4, 5, 6])?; // numpy.load reads it
+/// assert_eq!(load(&path)?, Media::Tensor { meta: tensor, bytes: vec![1, 2, 3, 4, 5, 6] });
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn save_tensor(prefix: &Path, meta: &Tensor, payload: &[u8]) -> Result<PathBuf, SaveError> {
     let path = with_extension(prefix, "npy");
     check(&path, meta, payload)?;

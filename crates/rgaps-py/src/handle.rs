@@ -13,6 +13,10 @@ mapping! {
     /// `Subscriber.take_by_handle` takes the message if it still exists.
     ///
     /// `bytes(handle)` and `MessageHandle.from_bytes` turn it into bytes and back.
+    ///
+    /// >>> handle = node.publisher("raw", rgaps.Bytes).push(b"hello")
+    /// >>> rgaps.MessageHandle.from_bytes(bytes(handle)) == handle, handle.sequence
+    /// (True, 1)
     MessageHandle {
         /// Host of the publisher, 16 bytes.
         source_host: Identity,

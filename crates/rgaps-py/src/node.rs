@@ -67,6 +67,10 @@ impl Node {
     }
 
     /// Makes a publisher of `type`, one of the metadata classes. `qos` is a PublisherQos; keywords replace fields of it.
+    ///
+    /// >>> publisher = node.publisher("map", rgaps.Image, durability="transient_local", history_depth=1)
+    /// >>> publisher.topic, publisher.type
+    /// ('/map', <class 'rgaps.Image'>)
     #[pyo3(signature = (topic, r#type, qos = None, **fields))]
     fn publisher(
         &self,
@@ -87,6 +91,11 @@ impl Node {
 
     /// Makes a subscriber of `type`, one of the metadata classes. It gets every message published after this call returns. `qos` is a
     /// SubscriberQos; keywords replace fields of it.
+    ///
+    /// >>> newest = rgaps.SubscriberQos(depth=1)
+    /// >>> subscriber = node.subscriber("camera/front", rgaps.Image, newest)
+    /// >>> subscriber.take() is None
+    /// True
     #[pyo3(signature = (topic, r#type, qos = None, **fields))]
     fn subscriber(
         &self,
@@ -106,6 +115,10 @@ impl Node {
     }
 
     /// The topics that this host knows.
+    ///
+    /// >>> subscriber = node.subscriber("camera/front", rgaps.Image)
+    /// >>> [(topic.name, topic.type_name, topic.subscribers) for topic in node.topics()]
+    /// [('/camera/front', 'rgaps/Image', 1)]
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<TopicSummary>> {
         let node = self.cell.node()?;
         let topics = py.detach(|| node.topics()).map_err(|error| errors::of_node(&error))?;
@@ -122,6 +135,11 @@ impl Node {
     }
 
     /// Closes the node, its publishers and its subscribers. Samples that were taken stay valid.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> node.close()
+    /// >>> subscriber.closed
+    /// True
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }

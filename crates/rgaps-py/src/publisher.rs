@@ -134,6 +134,12 @@ impl Drop for Publisher {
 impl Publisher {
     /// Loans a block of the pool for the bytes that `meta` describes, to fill in place. The publisher's QoS decides what happens when the pool is
     /// full. `stream` is the stream on which `with` publishes.
+    ///
+    /// >>> publisher = node.publisher("activations", rgaps.Tensor)
+    /// >>> loan = publisher.loan(rgaps.Tensor((2, 3), "float32"))
+    /// >>> np.asarray(loan)[:] = 0.5
+    /// >>> loan.publish().sequence
+    /// 1
     #[pyo3(signature = (meta, *, stream = None))]
     fn loan(&self, py: Python<'_>, meta: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Loan> {
         let (publisher, meta) = (self.cell.get()?, meta::of_python(meta)?);
@@ -151,6 +157,13 @@ impl Publisher {
     /// `encoding`, `stamp`, `frame_id` and `user`; a forwarded sample keeps its metadata. An array on a GPU is copied in the order of `stream`
     /// (default: the legacy default stream). The call does not wait for that copy: the array is kept until the copy is done, and you must not
     /// write it before.
+    ///
+    /// >>> publisher = node.publisher("depth", rgaps.Image)
+    /// >>> subscriber = node.subscriber("depth", rgaps.Image)
+    /// >>> handle = publisher.push(np.zeros((480, 640), np.uint16), encoding="16UC1", frame_id="camera_front")
+    /// >>> sample = subscriber.take()
+    /// >>> sample.meta.encoding, sample.meta.frame_id, sample.handle == handle
+    /// ('16UC1', 'camera_front', True)
     #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, in Python.
     fn push(
@@ -221,6 +234,11 @@ impl Publisher {
     }
 
     /// Counters of this publisher and its pool.
+    ///
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> handle = publisher.push(b"hello")
+    /// >>> publisher.statistics.published, publisher.statistics.published_bytes
+    /// (1, 5)
     #[getter]
     fn statistics(&self, py: Python<'_>) -> PyResult<PublisherStatistics> {
         let publisher = self.cell.get()?;
@@ -229,6 +247,13 @@ impl Publisher {
     }
 
     /// Subscribers on this host; each remote host that wants the topic counts as one.
+    ///
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> publisher.subscriber_count
+    /// 0
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> publisher.subscriber_count
+    /// 1
     #[getter]
     fn subscriber_count(&self, py: Python<'_>) -> PyResult<usize> {
         let publisher = self.cell.get()?;

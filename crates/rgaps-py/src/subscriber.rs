@@ -167,6 +167,12 @@ impl Subscriber {
     /// Takes the next message if one is ready, else returns None.
     ///
     /// With a stream, the message's bytes may still be pending on the GPU: later work on the stream waits for them, this call does not.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> handle = node.publisher("raw", rgaps.Bytes).push(b"hello")
+    /// >>> while (sample := subscriber.take()) is not None:
+    /// ...     sample.tobytes()
+    /// b'hello'
     #[pyo3(signature = (stream = None))]
     fn take(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Sample>> {
         let subscriber = self.cell.get()?;
@@ -182,6 +188,12 @@ impl Subscriber {
 
     /// Takes all messages that are ready, oldest first. An error ends the batch. It is raised only if nothing could be taken, so a lasting error
     /// is raised by the next call (TooManyHeldError is, while the batch is held).
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> handles = [publisher.push(text) for text in (b"one", b"two")]
+    /// >>> [sample.tobytes() for sample in subscriber.take_all()]
+    /// [b'one', b'two']
     fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Sample>> {
         let mut samples = Vec::new();
         loop {
@@ -195,6 +207,11 @@ impl Subscriber {
 
     /// Waits for the next message. Returns None if none arrives within `timeout` seconds; without a time-out it waits for ever. It releases the
     /// GIL meanwhile, and Ctrl-C interrupts it.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> if subscriber.wait(timeout=0.01) is None:
+    /// ...     print("no message within 10 ms")
+    /// no message within 10 ms
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Sample>> {
         self.wait_for(py, seconds(timeout)?)
@@ -203,6 +220,13 @@ impl Subscriber {
     /// Takes the message that `handle` (an rgaps.MessageHandle or its bytes) names, waiting up to `timeout` seconds for it to arrive. StaleError
     /// says why the message can no longer be taken; HandleTimeoutError says that it did not arrive. Earlier messages remain unread for
     /// `take`, `wait` and takes by handle in any order. It releases the GIL meanwhile, and Ctrl-C interrupts it. `stream` is as for `take`.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> first, second = publisher.push(b"one"), publisher.push(b"two")
+    /// >>> carried = bytes(second)  # by other middleware
+    /// >>> subscriber.take_by_handle(carried, timeout=1.0).tobytes(), subscriber.take().tobytes()
+    /// (b'two', b'one')
     #[pyo3(signature = (handle, timeout = 1.0, stream = None))]
     fn take_by_handle(
         &self,
@@ -223,6 +247,15 @@ impl Subscriber {
 
     /// Declares that takes by handle follow each publisher's order from now on. Taking a message then releases that publisher's earlier untaken
     /// messages instead of keeping them. They count as lost, except those before the first take by handle from that publisher.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> subscriber.expect_handles_in_order()
+    /// >>> first, second, third = [publisher.push(text) for text in (b"one", b"two", b"three")]
+    /// >>> [subscriber.take_by_handle(handle).tobytes() for handle in (first, third)]
+    /// [b'one', b'three']
+    /// >>> subscriber.take() is None, subscriber.statistics.lost
+    /// (True, 1)
     fn expect_handles_in_order(&self, py: Python<'_>) -> PyResult<()> {
         let subscriber = self.cell.get()?;
         py.detach(|| subscriber.expect_handles_in_order());
@@ -231,6 +264,15 @@ impl Subscriber {
 
     /// Awaits the next message (asyncio). Returns None if none arrives within `timeout` seconds. Several tasks may wait on one subscriber: each
     /// message goes to one task, and a cancelled task takes none.
+    ///
+    /// >>> import asyncio
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> handle = node.publisher("raw", rgaps.Bytes).push(b"hello")
+    /// >>> async def first():
+    /// ...     sample = await subscriber.next(timeout=1.0)
+    /// ...     return sample.tobytes()
+    /// >>> asyncio.run(first())
+    /// b'hello'
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         seconds(timeout)?;
@@ -257,6 +299,14 @@ impl Subscriber {
 
     /// A file descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read from it: call `take` until it
     /// returns None, which resets it.
+    ///
+    /// >>> import select
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    /// >>> poll = select.poll()
+    /// >>> poll.register(subscriber, select.POLLIN)
+    /// >>> handle = node.publisher("raw", rgaps.Bytes).push(b"hello")
+    /// >>> len(poll.poll(1000)), subscriber.take().tobytes(), subscriber.take()
+    /// (1, b'hello', None)
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         let subscriber = self.cell.get()?;
         let found = py.detach(|| subscriber.event_fd().map(|fd| fd.as_raw_fd()));
@@ -276,6 +326,13 @@ impl Subscriber {
     }
 
     /// Counters of this subscriber.
+    ///
+    /// >>> subscriber = node.subscriber("raw", rgaps.Bytes, depth=1)
+    /// >>> publisher = node.publisher("raw", rgaps.Bytes)
+    /// >>> handles = [publisher.push(b"hello") for _ in range(5)]
+    /// >>> sample = subscriber.take()
+    /// >>> subscriber.statistics.taken, subscriber.statistics.lost, subscriber.statistics.held
+    /// (1, 4, 1)
     #[getter]
     fn statistics(&self, py: Python<'_>) -> PyResult<SubscriberStatistics> {
         let subscriber = self.cell.get()?;

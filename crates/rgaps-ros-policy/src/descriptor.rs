@@ -176,6 +176,26 @@ fn body(kind: Kind, serialized: &[u8]) -> Result<&[u8], DescriptorError> {
 }
 
 /// The serialized descriptor of a message.
+///
+/// ```
+/// use rgaps::Handle;
+/// use rgaps::dynamic::{DynamicMeta, Kind};
+/// use rgaps::types::{Encoding, Image};
+/// use rgaps_ros_policy::descriptor::{deserialize, serialize};
+///
+/// let meta = DynamicMeta::from(Image::new(640, 480, Encoding::Rgb8)?);
+/// let handle = Handle {
+///     sequence: 1,
+///     payload_bytes: meta.payload_bytes(),
+///     layout_version: Handle::LAYOUT_VERSION,
+///     kind: Kind::Image.code(),
+///     ..Handle::default()
+/// };
+/// let message = serialize(&handle, &meta); // a rgaps_msgs/GpuImage
+/// assert_eq!(deserialize(Kind::Image, &message)?, (handle, meta));
+/// assert!(deserialize(Kind::Tensor, &message).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn serialize(handle: &Handle, meta: &DynamicMeta) -> Vec<u8> {
     let mut serialized = vec![0; HEADER.len() + bytes_of(meta.kind().encoded_bytes())];
     let (header, body) = serialized.split_at_mut(HEADER.len());

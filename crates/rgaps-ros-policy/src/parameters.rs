@@ -212,6 +212,21 @@ fn of_node() -> Parameter {
 }
 
 /// Checks the values of a publisher's parameters, in the order of `of_publisher`.
+///
+/// ```
+/// use rgaps::Exhaustion;
+/// use rgaps_ros_policy::parameters::{Names, Value, of_publisher, offer};
+/// use rgaps_ros_policy::qos::Profile;
+///
+/// let (names, profile) = (Names { topic: "/camera/front", id: "" }, Profile::default());
+/// let declared = of_publisher(names, &profile);
+/// let mut values = declared.map(|parameter| parameter.default); // as the node's file of parameters sets them
+/// values[2] = Value::Text("drop_oldest".to_owned());
+/// assert_eq!(offer(names, &profile, &values)?.qos.exhaustion, Exhaustion::DropOldest);
+/// values[2] = Value::Text("drop".to_owned());
+/// println!("{}", offer(names, &profile, &values).unwrap_err()); // the parameter, its value, and the words that it accepts
+/// # Ok::<(), rgaps_ros_policy::parameters::ParameterError>(())
+/// ```
 pub fn offer(names: Names<'_>, profile: &Profile, values: &[Value; 6]) -> Result<Offer, ParameterError> {
     let [depth, pool_bytes, exhaustion, timeout_ms, flow_control, device] = of_publisher(names, profile);
     let timeout_ms = timeout_ms.unsigned(&values[3])?;

@@ -95,6 +95,17 @@ impl From<RmwProfile> for Profile {
 
 impl Profile {
     /// What a publisher offers in the core, before its parameters are applied.
+    ///
+    /// ```
+    /// use rgaps::{Durability, History, Reliability};
+    /// use rgaps_ros_policy::qos::{Policy, Profile};
+    ///
+    /// // A profile that leaves the durability to the middleware, with a depth of 3.
+    /// let profile = Profile { durability: Policy::Any, history: History::KeepLast(3), ..Profile::default() };
+    /// let qos = profile.offered();
+    /// assert_eq!((qos.reliability, qos.durability), (Reliability::Reliable, Durability::TransientLocal));
+    /// assert_eq!(qos.history_depth, 3);
+    /// ```
     pub fn offered(&self) -> PublisherQos {
         let default = PublisherQos::default();
         PublisherQos {
@@ -109,6 +120,16 @@ impl Profile {
     }
 
     /// What a subscription requests in the core, with `slack` messages more than ROS keeps.
+    ///
+    /// ```
+    /// use rgaps::{History, Reliability};
+    /// use rgaps_ros_policy::qos::{Profile, RmwProfile};
+    ///
+    /// // SYSTEM_DEFAULT reliability, volatile, keep-last 10, as numbers of rmw/types.h.
+    /// let profile = Profile::from(RmwProfile { reliability: 0, durability: 2, history: 1, depth: 10 });
+    /// let qos = profile.requested(8);
+    /// assert_eq!((qos.reliability, qos.history), (Reliability::BestEffort, History::KeepLast(18)));
+    /// ```
     pub fn requested(&self, slack: u32) -> SubscriberQos {
         SubscriberQos {
             reliability: self.reliability.or(Reliability::BestEffort),

@@ -26,6 +26,17 @@ impl<R> Default for Refusals<R> {
 
 impl<R: PartialEq> Refusals<R> {
     /// Whether to log a refusal, which is then remembered.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    ///
+    /// use rgaps_ros_policy::refusals::Refusals;
+    ///
+    /// let (mut refusals, now) = (Refusals::default(), Instant::now());
+    /// assert!(refusals.is_news(now, 7, "stale")); // logged
+    /// assert!(!refusals.is_news(now, 7, "stale"));
+    /// assert!(refusals.is_news(now, 8, "stale")); // another publisher
+    /// ```
     pub fn is_news(&mut self, now: Instant, publisher: u64, reason: R) -> bool {
         let refusal = (publisher, reason);
         if self.told.contains(&refusal) {

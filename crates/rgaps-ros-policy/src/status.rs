@@ -33,6 +33,19 @@ const OF_SUBSCRIPTION: &[Fault] = &[
 
 impl Status {
     /// The status of a publisher. `before` has the values of its last status; none at first.
+    ///
+    /// ```
+    /// use rgaps::PublisherStatistics;
+    /// use rgaps_ros_policy::status::Status;
+    ///
+    /// let mut now = PublisherStatistics { published: 10, ..PublisherStatistics::default() };
+    /// let first = Status::of_publisher("camera", "/front", &now, 1, &[]);
+    /// assert_eq!((first.message.as_str(), first.is_warning), ("ok", false));
+    /// now.refused = 2;
+    /// let next = Status::of_publisher("camera", "/front", &now, 1, &first.values());
+    /// assert!(next.is_warning);
+    /// println!("{}", next.message); // what went wrong since, and what to do
+    /// ```
     pub fn of_publisher(node: &str, topic: &str, now: &PublisherStatistics, subscribers: u64, before: &[u64]) -> Self {
         let counters = vec![
             ("published", now.published),

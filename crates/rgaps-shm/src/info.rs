@@ -104,6 +104,14 @@ pub struct MessageInfo {
 
 impl MessageInfo {
     /// Origin, route, reason, and the copies pushed, staged and pooled, encoded as in the segment; then zeros.
+    ///
+    /// ```
+    /// use rgaps_shm::info::{Copies, MessageInfo, Origin, Route};
+    ///
+    /// let copies = Copies { pooled: 1, ..Copies::default() };
+    /// let info = MessageInfo { origin: Origin::Loaned, route: Route::Tcp, copies, ..MessageInfo::default() };
+    /// assert_eq!(info.path_codes(), [1, 1, 0, 0, 0, 1, 0, 0]); // one copy, into this host's pool
+    /// ```
     pub fn path_codes(&self) -> [u8; 8] {
         encode_path(self).to_le_bytes()
     }

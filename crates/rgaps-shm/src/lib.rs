@@ -7,6 +7,36 @@
 //! * `observer` reads a topic without taking part. `crash` has the crash points of the kill tests, and `fuzz` overwrites shared words.
 //!
 //! The loom and shuttle builds leave out every module that maps memory.
+//!
+//! A topic in one process, with what is usually three: the manager's slot table, a publisher's port and a subscriber's port.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use rgaps_os::Mapping;
+//! use rgaps_shm::{Exhaustion, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment};
+//! use rgaps_shm::{SlotTable, SubscriberFile, SubscriberSpec, WriterPort};
+//!
+//! let slot_table = SlotTable::new(Arc::new(Segment::create([3; 16])?));
+//! let pool = Mapping::anonymous(1 << 20)?;
+//! let slot = slot_table.admit_publisher(&PublisherSpec { publisher: 77, messages: 16, ..Default::default() })?;
+//! let right = pool.allocation_right().ok_or("the pool has an allocator")?;
+//! let mut writer = WriterPort::new(slot_table.segment().clone(), slot, right)?;
+//!
+//! let slot = slot_table.admit_subscriber(&SubscriberSpec { depth: 10, ..Default::default() }, &SubscriberFile::create()?)?;
+//! let words = slot_table.pages(slot).ok_or("no such subscriber")?;
+//! writer.add_subscriber(words.clone(), None);
+//! let mut reader = ReaderPort::new(slot_table.segment().clone(), words, false)?;
+//!
+//! let mut loan = writer.loan(5, Exhaustion::Refuse)?;
+//! pool.bytes_mut(loan.block_mut().range_mut())?[..5].copy_from_slice(b"hello");
+//! let info = MessageInfo { publisher: 77, sequence: 1, bytes: 5, ..Default::default() };
+//! writer.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 })?;
+//!
+//! let held = reader.take()?.ok_or("no message")?;
+//! assert_eq!(pool.shared(held.offset(), 5)?.to_vec(), b"hello"); // until `held` is dropped, the block is not freed
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod info;
 pub mod words;

@@ -96,11 +96,34 @@ impl UnmanagedTensor {
     }
 
     /// The tensor as a kernel argument.
+    ///
+    /// ```
+    /// # use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
+    /// # use rgaps::types::{DType, Tensor};
+    /// # let data = [0_f32; 6];
+    /// # let range = DeviceRange { address: data.as_ptr() as u64, bytes: 24, device: DLDevice::CPU, is_read_only: true };
+    /// let unmanaged = UnmanagedTensor::new(&Tensor::new(DType::FLOAT32, &[2, 3])?, &range)?;
+    /// let view = unmanaged.view(); // the argument of a kernel
+    /// assert_eq!(view.element(&[1, 0]), Some(range.address + 12));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn view(&self) -> TensorView {
         self.tensor.view_at(self.data())
     }
 
     /// A managed tensor whose deleter drops `owner`, which must keep the payload in place.
+    ///
+    /// ```
+    /// use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
+    /// use rgaps::types::{DType, Tensor};
+    ///
+    /// let data = vec![1_f32, 2.0, 3.0];
+    /// let range = DeviceRange { address: data.as_ptr() as u64, bytes: 12, device: DLDevice::CPU, is_read_only: true };
+    /// let unmanaged = UnmanagedTensor::new(&Tensor::new(DType::FLOAT32, &[3])?, &range)?;
+    /// let tensor = unmanaged.manage(data); // the deleter frees `data`
+    /// assert_eq!(tensor.as_raw().dl_tensor.ndim, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn manage<O: Send + 'static>(&self, owner: O) -> ManagedTensor {
         ManagedTensor::new(&self.view(), self.device(), self.is_read_only(), owner)
     }

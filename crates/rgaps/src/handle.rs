@@ -84,6 +84,17 @@ impl Handle {
     }
 
     /// Reads the bytes of `to_bytes`. Any bytes are accepted; only a take checks what they name.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Handle, Node, TakeByHandleError, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let subscriber = Node::new("relay")?.subscriber::<Bytes>("raw")?;
+    /// let forged = Handle::from_bytes(&[0xff; Handle::BYTES]);
+    /// let refused = subscriber.take_by_handle(&forged, Duration::from_secs(1)).map(drop);
+    /// assert!(matches!(refused, Err(TakeByHandleError::Layout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |place: usize| u64::from_ne_bytes(bytes[32..72].as_chunks().0[place]);
         let half = |place: usize| u32::from_ne_bytes(bytes[72..].as_chunks().0[place]);
@@ -104,6 +115,18 @@ impl Handle {
     }
 
     /// The message's name.
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    ///
+    /// use rgaps::Handle;
+    ///
+    /// // The same message, as two hosts name it.
+    /// let here = Handle { publisher: 7, sequence: 3, position: 10, ..Handle::default() };
+    /// let there = Handle { position: 24, ..here };
+    /// let seen: HashSet<_> = [here.name(), there.name()].into();
+    /// assert_eq!(seen.len(), 1);
+    /// ```
     pub fn name(&self) -> MessageName {
         MessageName { publisher: self.publisher, sequence: self.sequence }
     }

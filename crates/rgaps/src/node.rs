@@ -54,6 +54,18 @@ impl NodeBuilder {
     }
 
     /// The runtime directory of the manager to connect to. Default: RGAPS_RUNTIME_DIR, else the user's own.
+    ///
+    /// ```
+    /// # use rgaps::Node;
+    /// # let Some(host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let robot = host.path();
+    /// # let _starter = Node::new("starter")?;
+    /// let node = Node::builder().runtime_dir(robot).no_autostart().build()?;
+    /// # drop(node);
+    /// // No manager runs in another directory.
+    /// assert!(Node::builder().runtime_dir(robot.join("other")).no_autostart().build().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn runtime_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.runtime_dir = Some(path.into());
@@ -68,6 +80,21 @@ impl NodeBuilder {
     /// * the process has a context on both GPUs, each with the memory that the driver needs for one.
     ///
     /// `build` returns an error if the GPU supports neither.
+    ///
+    /// ```
+    /// # use rgaps::{Node, device::Choice};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let second: Choice = "cuda:1".parse()?;
+    /// let node = match Node::builder().device(second).build() {
+    ///     Ok(node) => node,
+    ///     Err(error) => {
+    ///         println!("{error}"); // this host has its pools in host memory
+    ///         Node::builder().build()?
+    ///     }
+    /// };
+    /// println!("{:?}", node.device().kind());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn device(mut self, device: Choice) -> Self {
         self.device = device;
@@ -75,6 +102,15 @@ impl NodeBuilder {
     }
 
     /// Never starts a manager, not even when the running one dies: for hosts where a service manager or a person starts `rgapsd`.
+    ///
+    /// ```
+    /// # use rgaps::Node;
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// assert!(Node::builder().no_autostart().build().is_err(), "no manager runs");
+    /// let starter = Node::new("starter")?; // starts one
+    /// let node = Node::builder().name("driver").no_autostart().build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn no_autostart(mut self) -> Self {
         self.autostart = Autostart::Never;
@@ -84,6 +120,14 @@ impl NodeBuilder {
     /// Marks the node as part of a ROS 2 node. If it starts the manager, and neither the configuration (`network`, `peers`, `listen`) nor
     /// ROS_AUTOMATIC_DISCOVERY_RANGE says anything about the network, the manager admits other hosts of the subnet, as the RMW does. Without this
     /// mark it admits none.
+    ///
+    /// ```
+    /// # use rgaps::Node;
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let node = Node::builder().name("camera_driver").domain(42).ros_node().build()?;
+    /// assert_eq!(node.domain(), 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn ros_node(mut self) -> Self {
         if self.autostart == Autostart::OnDemand {
@@ -93,6 +137,16 @@ impl NodeBuilder {
     }
 
     /// Connects to the manager; starts one if none runs.
+    ///
+    /// ```
+    /// # use rgaps::{Node, NodeError};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// match Node::builder().domain(233).build() {
+    ///     Err(NodeError::Domain { found, .. }) => assert_eq!(found, "233"), // ROS 2 has the ids 0 to 232
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn build(self) -> Result<Node, NodeError> {
         let dir = RuntimeDir::for_client(self.runtime_dir.as_deref())?;
         let domain = match self.domain {
@@ -132,6 +186,15 @@ pub struct Node {
 
 impl Node {
     /// Creates a node with default settings.
+    ///
+    /// ```
+    /// # use rgaps::Node;
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let node = Node::new("camera")?;
+    /// let shared = node.clone(); // the same connection, for another thread
+    /// assert_eq!(node.host(), shared.host());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(name: impl Into<String>) -> Result<Self, NodeError> {
         Self::builder().name(name).build()
     }
@@ -142,6 +205,16 @@ impl Node {
     }
 
     /// Creates a publisher with ROS 2's default QoS.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let node = Node::new("camera")?;
+    /// let publisher = node.publisher::<Bytes>("raw")?;
+    /// assert_eq!(publisher.topic(), "/raw");
+    /// publisher.push(&Bytes::new(5), b"hello")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn publisher<T: Meta>(&self, topic: &str) -> Result<Publisher<T>, NodeError> {
         self.publisher_with(topic, PublisherQos::default())
     }
@@ -174,12 +247,42 @@ impl Node {
     }
 
     /// Creates a subscriber with ROS 2's default QoS.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Bytes, Image}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let node = Node::new("logger")?;
+    /// let subscriber = node.subscriber::<Bytes>("raw")?;
+    /// assert!(subscriber.take()?.is_none(), "nobody has published yet");
+    /// // The topic exists now, and keeps its type.
+    /// assert!(node.subscriber::<Image>("raw").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn subscriber<T: Meta>(&self, topic: &str) -> Result<Subscriber<T>, NodeError> {
         self.subscriber_with(topic, SubscriberQos::default())
     }
 
     /// Creates a subscriber, and the topic if it does not exist. The topic's type must be `T`. The subscriber gets every message that is published
     /// after this call returns.
+    ///
+    /// ```
+    /// # use rgaps::{Durability, History, Node, PublisherQos, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("planner")?;
+    /// let map = PublisherQos { durability: Durability::TransientLocal, history_depth: 1, ..PublisherQos::default() };
+    /// let publisher = node.publisher_with::<Bytes>("map", map)?;
+    /// publisher.push(&Bytes::new(5), b"older")?;
+    /// publisher.push(&Bytes::new(5), b"newer")?;
+    ///
+    /// let latest = SubscriberQos {
+    ///     durability: Durability::TransientLocal,
+    ///     history: History::KeepLast(1),
+    ///     ..SubscriberQos::default()
+    /// };
+    /// let late_joiner = node.subscriber_with::<Bytes>("map", latest)?;
+    /// assert_eq!(late_joiner.take()?.ok_or("no message")?.bytes(), b"newer");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn subscriber_with<T: Meta>(&self, topic: &str, qos: SubscriberQos) -> Result<Subscriber<T>, NodeError> {
         self.subscriber_of(topic, T::TYPE_NAME, qos).map(Subscriber::new)
     }
@@ -229,6 +332,20 @@ impl Node {
     }
 
     /// The topics that this host knows, of all domains.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Bytes, Image}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// let node = Node::new("monitor")?;
+    /// # let (image, raw) = (node.publisher::<Image>("camera/front")?, node.subscriber::<Bytes>("raw")?);
+    /// let mut names = Vec::new();
+    /// for topic in node.topics()? {
+    ///     println!("{} ({}): {} publishers", topic.key, topic.type_name, topic.publishers);
+    ///     names.push(topic.type_name);
+    /// }
+    /// # assert_eq!(names, ["rgaps/Image", "rgaps/Bytes"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
         self.inner.check_owner()?;
         let mut all: Vec<TopicSummary> = Vec::new();
@@ -253,16 +370,54 @@ impl Node {
 
     /// The device of this node: the one that has this host's pools, unless `NodeBuilder::device` chose another. `push_on`, `publish_on`, `take_on`
     /// and `release_on` take its streams and buffers.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let mut copy = [0; 5];
+    /// node.device().copy_out(&node.stream()?, sample.part()?, &mut copy)?;
+    /// assert_eq!(&copy, b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn device(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
     }
 
     /// Creates a stream on the device.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// let stream = node.stream()?;
+    /// let loan = publisher.loan(Bytes::new(64))?;
+    /// // here a kernel starts on `stream` that fills the loan
+    /// loan.publish_on(&stream)?; // after the kernel
+    /// stream.synchronize(Duration::from_secs(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stream(&self) -> Result<Stream, NodeError> {
         Ok(self.inner.backend.stream()?)
     }
 
     /// The identity of this host, as in `MessageInfo::source_host`.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// assert_eq!(sample.info().source_host, node.host(), "published on this host");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host(&self) -> [u8; 16] {
         self.inner.host
     }

@@ -47,11 +47,38 @@ impl<T: Meta> Publisher<T> {
     /// Loans a block of the pool for the bytes that `meta` describes. Fill it in place and publish it without a copy.
     ///
     /// If the pool is full, the publisher's QoS decides what happens (`Exhaustion`).
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Encoding, Image}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
+    /// let mut loan = publisher.loan(Image::new(64, 48, Encoding::Mono8)?)?;
+    /// assert_eq!(loan.len(), 64 * 48); // as many bytes as the metadata describes
+    /// for (place, pixel) in loan.iter_mut().enumerate() {
+    ///     *pixel = (place % 64) as u8;
+    /// }
+    /// loan.publish()?;
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes()[63..65], [63, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn loan(&self, meta: T) -> Result<Loan<T>, PublishError> {
         Ok(Loan { inner: LoanInner::new(&self.inner, &meta)?, meta })
     }
 
     /// Publishes a copy of `bytes`: one copy into the pool, whatever the number of subscribers.
+    ///
+    /// ```
+    /// # use rgaps::{Node, PublishError, types::{Encoding, Image}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let publisher = Node::new("camera")?.publisher::<Image>("camera")?;
+    /// let image = Image::new(2, 2, Encoding::Mono8)?;
+    /// let handle = publisher.push(&image, &[1, 2, 3, 4])?;
+    /// assert_eq!((handle.sequence, handle.payload_bytes), (1, 4));
+    /// // A buffer of another length is refused.
+    /// assert!(matches!(publisher.push(&image, &[1, 2, 3]), Err(PublishError::Length { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
         self.inner.push(meta, bytes)
     }
@@ -83,6 +110,22 @@ impl<T: Meta> Publisher<T> {
     /// does not wait for the device, whatever the size. Subscribers get the message when the copy is complete.
     ///
     /// If the device fails before that, subscribers skip the message (`SubscriberStatistics::poisoned`).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, device::DevicePart, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let buffer = vec![7_u8; 64]; // on a GPU: device memory
+    /// let stream = node.stream()?;
+    /// // SAFETY: nothing writes the buffer before the stream has copied it.
+    /// let part = unsafe { DevicePart::new(buffer.as_ptr() as u64, 64) };
+    /// publisher.push_on(&Bytes::new(64), &part, &stream)?;
+    /// stream.synchronize(Duration::from_secs(1))?; // now the buffer may change
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), buffer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         self.inner.push_on(meta, from, stream)
     }
@@ -93,11 +136,32 @@ impl<T: Meta> Publisher<T> {
     }
 
     /// Counters of this publisher and its pool. All zero in a forked child, where neither is mapped.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let publisher = Node::new("camera")?.publisher::<Bytes>("raw")?;
+    /// publisher.push(&Bytes::new(5), b"hello")?;
+    /// let statistics = publisher.statistics();
+    /// assert_eq!((statistics.published, statistics.published_bytes, statistics.refused), (1, 5, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn statistics(&self) -> PublisherStatistics {
         self.inner.statistics()
     }
 
     /// The number of subscribers on this host, plus one for each remote host that subscribes. 0 in a forked child.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// let publisher = node.publisher::<Bytes>("raw")?;
+    /// assert_eq!(publisher.subscriber_count(), 0); // nobody would read a message now
+    /// let subscriber = node.subscriber::<Bytes>("raw")?;
+    /// assert_eq!(publisher.subscriber_count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn subscriber_count(&self) -> usize {
         self.inner.subscriber_count()
     }
@@ -130,12 +194,39 @@ pub struct Loan<T> {
 
 impl<T: Meta> Loan<T> {
     /// Publishes the message without a copy.
+    ///
+    /// ```
+    /// # use rgaps::{Node, Origin, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let mut loan = publisher.loan(Bytes::new(5))?;
+    /// loan.copy_from_slice(b"hello");
+    /// let handle = loan.publish()?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// assert_eq!((sample.handle(), sample.info().origin), (handle, Origin::Loaned));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn publish(self) -> Result<Handle, PublishError> {
         self.inner.publish(&self.meta, None)
     }
 
     /// Publishes the message in stream order: the work that the stream has so far fills the block. The call does not wait for that work, whatever
     /// the size. Subscribers get the message when it is complete.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let stream = node.stream()?;
+    /// let mut loan = publisher.loan(Bytes::new(5))?;
+    /// let copy = node.device().copy_in(&stream, b"hello", loan.part()?)?;
+    /// loan.publish_on(&stream)?; // subscribers get it after the copy
+    /// # copy.wait(std::time::Duration::from_secs(1))?;
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn publish_on(self, stream: &Stream) -> Result<Handle, PublishError> {
         self.inner.publish(&self.meta, Some(stream))
     }
@@ -144,6 +235,19 @@ impl<T: Meta> Loan<T> {
     /// to the block, this is the address of other device memory, which publishing copies into the block, as if pushed.
     ///
     /// All writes there must be complete before the loan is dropped or published, or be in the stream that it is published on.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # fn launch_fill(address: u64, bytes: u64, stream: &rgaps::device::Stream) { assert!(address > 0 && bytes == 64) }
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// let stream = node.stream()?;
+    /// let loan = publisher.loan(Bytes::new(64))?;
+    /// launch_fill(loan.device_address()?, loan.meta().bytes, &stream);
+    /// loan.publish_on(&stream)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn device_address(&self) -> Result<u64, PublishError> {
         self.inner.device_address()
     }
@@ -151,11 +255,36 @@ impl<T: Meta> Loan<T> {
     /// The block as the target of copies on the device (`Backend::copy_to_device`, `copy_within`). Like `device_address`, it may be other memory of
     /// the node's device. The copies must be complete before the loan is dropped or published, or be in the stream that it is published on. Returns
     /// an error in a forked child, where the pool is not mapped.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("camera")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let stream = node.stream()?;
+    /// let mut loan = publisher.loan(Bytes::new(10))?;
+    /// let head = node.device().copy_in(&stream, b"hello", loan.part()?)?;
+    /// let tail = node.device().copy_in(&stream, b"world", loan.part()?.skip(5)?)?;
+    /// loan.publish_on(&stream)?;
+    /// # (head.wait(std::time::Duration::from_secs(1))?, tail.wait(std::time::Duration::from_secs(1))?);
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), b"helloworld");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
         self.inner.part()
     }
 
     /// Replaces the metadata before publishing. The new one must describe the same number of bytes.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Encoding, Image}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let publisher = Node::new("camera")?.publisher::<Image>("camera")?;
+    /// let mut loan = publisher.loan(Image::new(640, 480, Encoding::Rgb8)?)?;
+    /// loan.set_meta(Image::new(480, 640, Encoding::Rgb8)?)?; // turned, with as many bytes
+    /// assert!(loan.set_meta(Image::new(640, 480, Encoding::Mono8)?).is_err(), "fewer bytes");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_meta(&mut self, meta: T) -> Result<(), PublishError> {
         self.inner.check(&meta)?;
         self.meta = meta;

@@ -49,6 +49,19 @@ impl<T: Meta> Subscriber<T> {
 
     /// Takes the next message if one is ready. The call does not wait, unless the node's device has no peer access to the message: then it waits for
     /// a copy, at most 10 s.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// while let Some(sample) = subscriber.take()? {
+    ///     assert_eq!(sample.bytes(), b"hello");
+    /// } // each sample is released before the next take
+    /// # assert_eq!(subscriber.statistics().taken, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take(&self) -> Result<Option<Sample<T>>, TakeError> {
         Ok(self.taker.take(None)?.map(Sample::new))
     }
@@ -59,12 +72,42 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// After synchronising the stream, `Sample::status` tells whether the bytes were written. Dropping the sample releases it after the work that
     /// the stream has by then.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, Readiness, types::Bytes};
+    /// # fn launch(address: u64, stream: &rgaps::device::Stream) { assert!(address > 0) }
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("detector")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let stream = node.stream()?;
+    /// if let Some(sample) = subscriber.take_on(&stream)? {
+    ///     launch(sample.device_address()?, &stream); // runs once the bytes are written
+    ///     stream.synchronize(Duration::from_secs(1))?;
+    ///     assert_eq!(sample.status(), Readiness::Ready);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Sample<T>>, TakeError> {
         Ok(self.taker.take(Some(stream))?.map(Sample::new))
     }
 
     /// Takes all messages that are ready, oldest first. An error ends the batch and is returned only if the batch is empty. An error that lasts
     /// (`TooManyHeld` while the batch is held) is therefore returned by the next call.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// publisher.push(&Bytes::new(5), b"first")?;
+    /// publisher.push(&Bytes::new(6), b"second")?;
+    /// let batch = subscriber.take_all()?;
+    /// let sequences: Vec<u64> = batch.iter().map(|sample| sample.info().sequence).collect();
+    /// assert_eq!(sequences, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_all(&self) -> Result<Vec<Sample<T>>, TakeError> {
         let mut batch = Vec::new();
         loop {
@@ -81,17 +124,64 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// Waits for the next message. Returns `None` if none arrives within `timeout`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// match subscriber.wait(Duration::from_millis(100))? {
+    ///     Some(sample) => println!("{} B", sample.bytes().len()),
+    ///     None => println!("no message within 100 ms"),
+    /// }
+    /// # assert_eq!(subscriber.statistics().taken, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait(&self, timeout: Duration) -> Result<Option<Sample<T>>, TakeError> {
         self.wait_unless(timeout, || false)
     }
 
     /// Like `wait`, and returns `None` also when there is no message and `is_over` returns true. `is_over` is called before each sleep;
     /// `wake_waiters` makes waiting threads call it again.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let subscriber = Node::new("logger")?.subscriber::<Bytes>("raw")?;
+    /// let is_over = AtomicBool::new(false);
+    /// let waited = std::thread::scope(|scope| {
+    ///     let reader = scope.spawn(|| subscriber.wait_unless(Duration::from_secs(60), || is_over.load(Ordering::Acquire)));
+    ///     is_over.store(true, Ordering::Release);
+    ///     subscriber.wake_waiters(); // the reader ends now, not after a minute
+    ///     reader.join()
+    /// });
+    /// assert!(matches!(waited, Ok(Ok(None))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Sample<T>>, TakeError> {
         Ok(self.taker.wait_unless(timeout, is_over)?.map(Sample::new))
     }
 
     /// Wakes the threads that wait on this subscriber. Each looks for a message again, and `wait_unless` calls its `is_over` again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let subscriber = Node::new("logger")?.subscriber::<Bytes>("raw")?;
+    /// let over = std::sync::OnceLock::new();
+    /// std::thread::scope(|scope| {
+    ///     let reader = scope.spawn(|| subscriber.wait_unless(Duration::MAX, || over.get().is_some()));
+    ///     let _ = over.set(()); // first the reason, then the wake-up
+    ///     subscriber.wake_waiters();
+    ///     assert!(matches!(reader.join(), Ok(Ok(None))));
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wake_waiters(&self) {
         self.taker.wake_waiters();
     }
@@ -134,6 +224,19 @@ impl<T: Meta> Subscriber<T> {
 
     /// The number of messages, up to `limit`, that `take` would return now if each were dropped before the next take. Takes nothing. The count ends
     /// at a message for which `take` would return `TooManyHeld`.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// for _ in 0..3 {
+    ///     publisher.push(&Bytes::new(5), b"hello")?;
+    /// }
+    /// assert_eq!((subscriber.ready_count(100), subscriber.ready_count(2)), (3, 2));
+    /// assert!(subscriber.ready_count(1) > 0, "a message is ready");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn ready_count(&self, limit: usize) -> usize {
         self.taker.ready_count(limit)
     }
@@ -142,6 +245,22 @@ impl<T: Meta> Subscriber<T> {
     /// `None`, which resets it.
     ///
     /// The first call requests it from the manager. From then on, each publication costs its publisher one system call for this subscriber.
+    ///
+    /// ```
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    /// # use rgaps::{Node, types::Bytes};
+    ///
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let mut watched = [PollFd::from_borrowed_fd(subscriber.event_fd()?, PollFlags::IN)];
+    /// publisher.push(&Bytes::new(5), b"hello")?;
+    /// assert_eq!(poll(&mut watched, None)?, 1); // sleeps until a message may be ready
+    /// while let Some(sample) = subscriber.take()? {
+    ///     assert_eq!(sample.bytes(), b"hello");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, TakeError> {
         self.taker.event_fd()
     }
@@ -152,6 +271,18 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// Counters of this subscriber. All zero in a forked child, where the segment is not mapped.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?;
+    /// let statistics = subscriber.statistics();
+    /// assert_eq!((statistics.taken, statistics.held, statistics.lost), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn statistics(&self) -> SubscriberStatistics {
         self.taker.statistics()
     }
@@ -159,6 +290,23 @@ impl<T: Meta> Subscriber<T> {
     /// Promises that from now on takes by handle follow each publisher's order of publication, as when one thread handles all of them. Taking a
     /// message then releases that publisher's earlier untaken messages. They count as lost, except those before the first take by handle of that
     /// publisher.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// subscriber.expect_handles_in_order();
+    /// let first = publisher.push(&Bytes::new(5), b"first")?;
+    /// publisher.push(&Bytes::new(6), b"second")?; // the other middleware loses this handle
+    /// let third = publisher.push(&Bytes::new(5), b"third")?;
+    /// for handle in [first, third] {
+    ///     subscriber.take_by_handle(&handle, Duration::from_secs(1))?;
+    /// }
+    /// assert_eq!(subscriber.statistics().lost, 1); // taking the third released the second
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn expect_handles_in_order(&self) {
         self.taker.expect_handles_in_order();
     }
@@ -188,6 +336,21 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// Like `take_by_handle`, in stream order: later work of `stream` waits for the bytes, as with `take_on`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{Node, types::Bytes};
+    /// # fn launch(address: u64, stream: &rgaps::device::Stream) { assert!(address > 0) }
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("detector")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// let stream = node.stream()?;
+    /// let sample = subscriber.take_by_handle_on(&handle, Duration::from_secs(1), &stream)?;
+    /// launch(sample.device_address()?, &stream);
+    /// sample.release_on(&stream)?; // after the kernel
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_by_handle_on(
         &self,
         handle: &Handle,
@@ -200,6 +363,22 @@ impl<T: Meta> Subscriber<T> {
     /// Like `take_by_handle`, or `take_by_handle_on` with a stream, but stops waiting when `is_over` returns true. `is_over` is called ten times a
     /// second while the message or its bytes are missing, and at once after `wake_waiters`. The error is then `NotHere`, and a message that had
     /// arrived without its bytes is released.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # use std::time::Duration;
+    /// # use rgaps::{Handle, Node, TakeByHandleError, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// # // A message of another host may still arrive.
+    /// # let handle = Handle { source_host: [7; 16], sequence: 9, ..handle };
+    /// let is_over = AtomicBool::new(true); // a handler of SIGINT has set it
+    /// let ended = subscriber.take_by_handle_unless(&handle, Duration::from_secs(60), None, || is_over.load(Ordering::Acquire));
+    /// assert!(matches!(ended, Err(TakeByHandleError::NotHere { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_by_handle_unless(
         &self,
         handle: &Handle,

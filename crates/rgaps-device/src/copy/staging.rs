@@ -42,6 +42,29 @@ pub struct StagedChunk {
 }
 
 /// The staging of one message.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rgaps_device::{Backend, BufferSpec, Choice, Lane, PoolPart, PoolSpec, StagingCopy, StagingSpec, open};
+///
+/// let backend = &*open(Choice::Auto)?.backend;
+/// let pool = &*backend.create_pool(&PoolSpec { name: "camera".to_owned(), bytes: 1 << 20 })?;
+/// let (stream, buffer) = (&backend.stream()?, &backend.host_buffer(&BufferSpec { name: "staging".to_owned(), bytes: 8192 })?);
+/// let lane = Lane { backend, stream, pool: PoolPart::of(pool, 0), buffer };
+/// // A message of 10,000 B through two slots of 4096 B.
+/// let spec = StagingSpec { pool_offset: 0, bytes: 10_000, chunk_bytes: 4096, buffer_offset: 0, slots: 2 };
+/// let (mut copy, mut sent) = (StagingCopy::new(spec)?, 0);
+/// while !copy.is_idle() {
+///     copy.pump(&lane)?;
+///     if let Some(staged) = copy.wait(Duration::from_secs(1))? {
+///         sent += staged.chunk.bytes; // here a link sends it from the buffer
+///         copy.release(staged);
+///     }
+/// }
+/// assert_eq!(sent, 10_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct StagingCopy {
     spec: StagingSpec,

@@ -9,8 +9,11 @@
 //! has the payload: with a damaged length it would wait for bytes that are never sent, or read the next record as payload. The second sum
 //! follows the payload, so that sender and receiver sum each piece while it is in the cache: just before sending, just after reading.
 //!
-//! CRC32C has the polynomial of iSCSI (RFC 3720, 12.1) and SCTP. It detects every error burst of up to 32 bits, and misses one in 2^32 of
-//! other errors. TCP's own checksum (RFC 1071) does not detect reordered words.
+//! CRC32C detects every error burst of up to 32 bits, and misses one in 2^32 of other errors. TCP's own checksum (RFC 1071) does not detect
+//! reordered words.
+//!
+//! Source      the polynomial: Castagnoli, Bräuer and Herrmann, "Optimization of cyclic redundancy-check codes with 24 and 32 parity bits", IEEE
+//!             Transactions on Communications 41 (6), 1993. iSCSI (RFC 7143, section 13.1) and SCTP (RFC 9260, appendix A) use it, too.
 
 use std::fmt;
 

@@ -24,7 +24,14 @@ class NodeError(Error):
 
 
 class TopicNameError(NodeError, ValueError):
-    """The topic's name is not valid in ROS 2."""
+    """The topic's name is not valid in ROS 2.
+
+    >>> try:
+    ...     node.publisher("1raw", rgaps.Bytes)
+    ... except rgaps.TopicNameError:
+    ...     print("a name does not begin with a digit")
+    a name does not begin with a digit
+    """
 
 
 class TimeoutError(Error, builtins.TimeoutError):
@@ -43,7 +50,17 @@ class PublishError(Error):
 
 
 class NoSpaceError(PublishError):
-    """The pool or the message table is full: release messages, or raise pool_bytes."""
+    """The pool or the message table is full: release messages, or raise pool_bytes.
+
+    >>> publisher = node.publisher("raw", rgaps.Bytes, exhaustion="refuse", pool_bytes=1 << 20)
+    >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    >>> handle = publisher.push(bytes(600_000))  # unread, so its block is in use
+    >>> try:
+    ...     publisher.push(bytes(600_000))
+    ... except rgaps.NoSpaceError as error:
+    ...     error.topic, error.free < error.wanted <= error.capacity
+    ('/raw', True)
+    """
 
     wanted: "int | None" = None
     """Bytes requested."""
@@ -85,7 +102,17 @@ class PoisonedError(TakeError):
 
 
 class StaleError(TakeError):
-    """The message that a handle names can no longer be taken: it is from an earlier run, already freed, or was taken before."""
+    """The message that a handle names can no longer be taken: it is from an earlier run, already freed, or was taken before.
+
+    >>> subscriber = node.subscriber("raw", rgaps.Bytes)
+    >>> handle = node.publisher("raw", rgaps.Bytes).push(b"hello")
+    >>> subscriber.take_by_handle(handle).release()
+    >>> try:
+    ...     subscriber.take_by_handle(handle)
+    ... except rgaps.StaleError as error:
+    ...     error.reason
+    'gone'
+    """
 
     reason: "str | None" = None
     """"another_run": the message's host has restarted since. "over": all subscribers have released the message. "early": it was published

@@ -96,6 +96,10 @@ metadata!(PointCloud {
 
     /// An unordered cloud whose fields, such as `{"x": "float32", "y": "float32"}`, follow each other without gaps. A field can be viewed only if its
     /// offset and the point's size are multiples of its element's size: with fields of different sizes, pass a dtype with gaps to `from_dtype`.
+    ///
+    /// >>> cloud = rgaps.PointCloud.packed(1000, {"x": "float32", "y": "float32"})
+    /// >>> [(field.name, field.offset) for field in cloud.fields]
+    /// [('x', 0), ('y', 4)]
     #[staticmethod]
     #[pyo3(signature = (points, fields, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn packed(
@@ -121,6 +125,11 @@ metadata!(PointCloud {
     }
 
     /// A cloud of width x height points of a numpy structured dtype, with its offsets.
+    ///
+    /// >>> point = np.dtype([("x", "f4"), ("y", "f4"), ("z", "f4"), ("ring", "u2")], align=True)
+    /// >>> cloud = rgaps.PointCloud.from_dtype(point, 1024, 64)
+    /// >>> cloud.point_step, cloud.points
+    /// (16, 65536)
     #[staticmethod]
     #[pyo3(signature = (dtype, width, height = 1, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn from_dtype(
@@ -138,6 +147,9 @@ metadata!(PointCloud {
     }
 
     /// Metadata for the points of an array: of a structured dtype, or float32 of points x 3 (x, y, z) or x 4 (and intensity).
+    ///
+    /// >>> [field.name for field in rgaps.PointCloud.like(np.zeros((1000, 4), np.float32)).fields]
+    /// ['x', 'y', 'z', 'intensity']
     #[staticmethod]
     #[pyo3(signature = (array, *, is_dense = true, stamp = None, frame_id = None, user = None))]
     fn like(
@@ -200,6 +212,10 @@ metadata!(PointCloud {
     }
 
     /// The type of a point for `np.dtype(cloud.dtype)`: a dict of names, formats, offsets and itemsize.
+    ///
+    /// >>> cloud = rgaps.PointCloud.packed(1000, {"x": "float32", "y": "float32"})
+    /// >>> np.zeros(cloud.points, np.dtype(cloud.dtype))["y"].strides
+    /// (8,)
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         structured(py, &self.0)

@@ -46,6 +46,11 @@ metadata!(Image {
     ///
     /// Without `encoding`, uint8 of 1, 3 or 4 channels is mono8, rgb8 or rgba8; uint16 is mono16, rgb16 or rgba16; other types get OpenCV's
     /// names, such as 32FC1.
+    ///
+    /// >>> rgaps.Image.like(np.zeros((480, 640, 3), np.uint8)).encoding
+    /// 'rgb8'
+    /// >>> rgaps.Image.like(np.zeros((480, 640), np.uint16), "16UC1").step
+    /// 1280
     #[staticmethod]
     #[pyo3(signature = (array, encoding = None, *, stamp = None, frame_id = None, user = None))]
     fn like(

@@ -53,12 +53,19 @@ macro_rules! metadata {
             }
 
             /// Reads metadata from bytes that `encode` (in any language) wrote.
+            ///
+            /// >>> carried = rgaps.Bytes(1000, frame_id="lidar").encode()
+            /// >>> rgaps.Bytes.decode(carried).frame_id
+            /// 'lidar'
             #[staticmethod]
             fn decode(bytes: &[u8]) -> PyResult<Self> {
                 rgaps::types::Meta::decode(bytes).map(Self).map_err(|error| $crate::errors::of_meta(&error))
             }
 
             /// A copy with another stamp, frame or user bytes.
+            ///
+            /// >>> rgaps.Bytes(1000, frame_id="lidar").replace(stamp=1_500_000_000).stamp
+            /// 1500000000
             #[pyo3(signature = (*, stamp = None, frame_id = None, user = None))]
             fn replace(&self, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<Self> {
                 $crate::meta::with_header(self.0, stamp, frame_id, user).map(Self)

@@ -45,6 +45,10 @@ metadata!(Tensor {
     }
 
     /// Metadata for a copy of an array in C order.
+    ///
+    /// >>> tensor = rgaps.Tensor.like(np.zeros((2, 3), np.float16), frame_id="activations")
+    /// >>> tensor.shape, tensor.dtype
+    /// ((2, 3), 'float16')
     #[staticmethod]
     #[pyo3(signature = (array, *, stamp = None, frame_id = None, user = None))]
     fn like(

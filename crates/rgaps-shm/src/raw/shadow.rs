@@ -1,5 +1,7 @@
 //! TLSF over a shadow range. rlsf keeps its headers inside the memory that it manages, which a CPU cannot do in GPU memory. So it manages a
 //! private range in which 32 bytes stand for one granule of the pool, and only the positions of its blocks are used.
+//!
+//! Source      TLSF: Masmano et al., ECRTS 2004 (full title in writer/pool.rs). The shadow range is ours.
 
 use std::alloc::Layout;
 use std::num::NonZeroU32;

@@ -23,9 +23,11 @@
 //! Deaths      A subscriber: the manager frees its slot. Publishers read the words only of slots that are active in the generation that they know
 //!             (subscribers.rs), so they stop reading the dead subscriber's. An owner: the manager finishes its messages (slot_table.rs).
 //! Trusts      nothing: a compare-exchange compares whole words, and a word that does not decode is never changed.
+//! Source      a reader that announces what it is about to read, then looks whether it is still there: Michael, "Hazard pointers: safe memory
+//!             reclamation for lock-free objects", IEEE TPDS 15 (6), 2004. A word for each entry and subscriber, bound to one life, is ours.
 //! Shown by    loom_message, loom_history, loom_death, loom_ready (M2 to M4), the tests below (M1); docs/proofs.md.
 //!
-//! M3 is the argument of Dekker's mutual exclusion. A subscriber writes HELD, then reads `life`; the owner writes RECLAIMING, then reads the hold
+//! M3 is the argument of Dekker's mutual exclusion (Dijkstra, "Cooperating sequential processes", EWD 123, 1965). A subscriber writes HELD, then reads `life`; the owner writes RECLAIMING, then reads the hold
 //! words. Each side has a sequentially consistent fence between its write and its read, so at least one side sees the other's write. If both do,
 //! the subscriber has lost the message, and the owner tries again later. This happens only to messages that the owner found unneeded, or drops on
 //! purpose.

@@ -15,7 +15,8 @@
 //!             Q3 the tail never passes an unreserved position.
 //! Trusts      nothing: a slot that belongs neither to the last lap nor to this one is `QueueError::Corrupt`, never a loop.
 //! Source      the tail that lags and that any writer moves on: Michael and Scott, "Simple, fast, and practical non-blocking and blocking concurrent
-//!             queue algorithms", PODC 1996. A ring with one word for position and entry instead of a list with nodes is ours (decision 006).
+//!             queue algorithms", PODC 1996, pages 267 to 275, section 2. A ring with one word for position and entry instead of a list with
+//!             nodes is ours (decision 006).
 //! Shown by    loom_queue (Q1 to Q3), the model test below.
 //!
 //! Wraps. The generation in the slot binds it to one life of the table entry. Without it, a reader that lags could take an entry's next message

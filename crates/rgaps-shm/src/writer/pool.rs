@@ -5,8 +5,9 @@
 //! and frees the block itself. A dead publisher's pool is released as a whole.
 //!
 //! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free, so freeing all blocks makes the pool whole again.
-//! Source      Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", 2004, as implemented by rlsf. The shadow range is
-//!             ours (raw/shadow.rs).
+//! Source      Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004, pages 79 to 88, as
+//!             implemented by rlsf. Jiang, master's thesis (RGAPS), 2026, sections 2.1 and 3.3, allocates with TLSF, too, with its records in
+//!             shared memory (section 3.2); records in private memory and the shadow range (raw/shadow.rs) are ours.
 
 use std::num::NonZeroU32;
 
@@ -113,6 +114,20 @@ impl PoolAllocator {
     ///
     /// A block is up to 1/32 longer than requested (`whole_class`), so a message nearly as large as the pool may not fit even while the pool is
     /// empty. `pool_bytes_for` says how large a pool must be for a message.
+    ///
+    /// ```
+    /// use rgaps_os::Mapping;
+    /// use rgaps_shm::PoolAllocator;
+    ///
+    /// let memory = Mapping::anonymous(1 << 20)?;
+    /// let mut pool = PoolAllocator::new(memory.allocation_right().ok_or("it is taken")?)?;
+    /// let block = pool.allocate(1000)?;
+    /// assert_eq!((block.offset() % 256, block.bytes()), (0, 1024));
+    /// assert!(pool.allocate(2 << 20).is_err());
+    /// pool.free(block);
+    /// assert_eq!(pool.stats().used_bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn allocate(&mut self, bytes: u64) -> Result<Block, PoolFull> {
         if bytes > self.stats.capacity_bytes {
@@ -197,6 +212,14 @@ pub fn block_bytes(message_bytes: u64) -> u64 {
 }
 
 /// Bytes of a pool that has a block for a message of `message_bytes` whenever it is empty.
+///
+/// ```
+/// use rgaps_shm::writer::pool::{block_bytes, pool_bytes_for};
+///
+/// let image = 1920 * 1080 * 3;
+/// assert!((image..image + image / 32).contains(&block_bytes(image)));
+/// assert!(pool_bytes_for(image) > block_bytes(image));
+/// ```
 pub fn pool_bytes_for(message_bytes: u64) -> u64 {
     (message_bytes + message_bytes / 16 + 4096).next_multiple_of(4096)
 }

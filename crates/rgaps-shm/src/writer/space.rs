@@ -14,6 +14,14 @@ use crate::writer::pool::PoolFull;
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
 /// What a publisher does when its pool is full.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rgaps_shm::Exhaustion;
+///
+/// assert_eq!(Exhaustion::within(Duration::from_millis(200)), Exhaustion::Wait { timeout_ms: 200 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhaustion {

@@ -46,6 +46,17 @@ pub struct DynamicPublisher {
 
 impl DynamicPublisher {
     /// Creates a publisher, like `Node::publisher_with`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// let recorded = "rgaps/Tensor"; // the type that a recording names
+    /// let publisher = DynamicPublisher::new(&node, "activations", recorded.parse()?, PublisherQos::default())?;
+    /// assert_eq!(publisher.kind(), Kind::Tensor);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
         Ok(Self { inner: node.publisher_of(topic, kind.type_name(), qos)?, kind })
     }
@@ -62,12 +73,38 @@ impl DynamicPublisher {
     }
 
     /// Like `Publisher::push`. Returns an error if the metadata is of another kind.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{Encoding, Image};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "camera", Kind::Image, PublisherQos::default())?;
+    /// let meta = Image::new(2, 2, Encoding::Mono8)?.into();
+    /// let handle = publisher.push(&meta, &[1, 2, 3, 4])?;
+    /// assert_eq!((handle.kind, handle.payload_bytes), (Kind::Image.code(), 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push(&self, meta: &DynamicMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
         self.check_kind(meta)?;
         self.inner.push(meta, bytes)
     }
 
     /// Like `Publisher::push_with`. Returns an error if the metadata is of another kind.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::{Node, PublisherQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// publisher.push_with(&Bytes::new(64).into(), |block| {
+    ///     block[..32].fill(1);
+    ///     block[32..].fill(2);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         self.check_kind(meta)?;
         let mut loan = LoanInner::new(&self.inner, meta)?;
@@ -139,12 +176,38 @@ impl DynamicLoan {
     }
 
     /// Like `Loan::describe`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{DType, Tensor};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "activations", Kind::Tensor, PublisherQos::default())?;
+    /// let loan = publisher.loan(&Tensor::new(DType::FLOAT32, &[2, 3])?.into())?;
+    /// let described = loan.describe()?;
+    /// assert_eq!((described.shape(), described.dtype()), (&[2, 3][..], DType::FLOAT32));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn describe(&self) -> Result<UnmanagedTensor, PublishError> {
         let described = self.meta.describe(&self.inner.device_range()?);
         described.map_err(|source| self.inner.publisher.view_error(source))
     }
 
     /// Like `Loan::describe_field`. Returns an error if the loan is not a point cloud.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{Datatype, PointCloud};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "points", Kind::PointCloud, PublisherQos::default())?;
+    /// let cloud = PointCloud::packed(1000, &[("x", Datatype::Float32), ("y", Datatype::Float32)])?;
+    /// let loan = publisher.loan(&cloud.into())?;
+    /// assert_eq!(loan.describe_field("y")?.strides(), [2]); // elements from one y to the next
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn describe_field(&self, name: &str) -> Result<UnmanagedTensor, PublishError> {
         let described = self.meta.describe_field(name, &self.inner.device_range()?);
         described.map_err(|source| self.inner.publisher.view_error(source))
@@ -152,11 +215,39 @@ impl DynamicLoan {
 
     /// The block as a tensor for an array library to fill. The tensor keeps only the pool mapped. Do not write to it after the loan is published or
     /// dropped: subscribers or later messages use that memory then.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{DType, Tensor};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "activations", Kind::Tensor, PublisherQos::default())?;
+    /// let loan = publisher.loan(&Tensor::new(DType::FLOAT32, &[2, 3])?.into())?;
+    /// let tensor = loan.to_dlpack(&loan.describe()?);
+    /// assert_eq!(tensor.as_raw().dl_tensor.data as u64, loan.device_address()?);
+    /// drop(tensor); // the library has filled the block
+    /// loan.publish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn to_dlpack(&self, described: &UnmanagedTensor) -> ManagedTensor {
         described.manage(self.inner.memory())
     }
 
     /// Like `Loan::set_meta`. Returns an error if the metadata is of another kind.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::types::{Bytes, Meta, Stamp};
+    /// # use rgaps::{Node, PublisherQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// let mut loan = publisher.loan(&Bytes::new(64).into())?;
+    /// loan.set_meta(&Bytes::new(64).stamped(Stamp::now()).into())?; // when the data is complete
+    /// loan.publish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_meta(&mut self, meta: &DynamicMeta) -> Result<(), PublishError> {
         let (own, other) = (self.meta.kind(), meta.kind());
         if own != other {
@@ -195,6 +286,21 @@ pub struct DynamicSubscriber {
 
 impl DynamicSubscriber {
     /// Creates a subscriber, like `Node::subscriber_with`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos, types::Image};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("recorder")?;
+    /// # let publisher = node.publisher::<Image>("camera")?;
+    /// let mut subscribers = Vec::new();
+    /// for topic in node.topics()? {
+    ///     let kind: Kind = topic.type_name.parse()?; // "rgaps/Image"
+    ///     subscribers.push(DynamicSubscriber::new(&node, topic.key.name(), kind, SubscriberQos::default())?);
+    /// }
+    /// assert_eq!((subscribers.len(), subscribers[0].kind()), (1, Kind::Image));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: SubscriberQos) -> Result<Self, NodeError> {
         Ok(Self { taker: Taker::new(node.subscriber_of(topic, kind.type_name(), qos)?, kind) })
     }
@@ -205,6 +311,24 @@ impl DynamicSubscriber {
     }
 
     /// Like `Subscriber::take`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicMeta, DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("recorder")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// while let Some(sample) = subscriber.take()? {
+    ///     match sample.meta() {
+    ///         DynamicMeta::Image(image) => println!("{} x {}", image.width, image.height),
+    ///         other => println!("{}, {} B", other.kind(), other.payload_bytes()),
+    ///     }
+    /// }
+    /// # assert_eq!(subscriber.statistics().taken, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take(&self) -> Result<Option<DynamicSample>, TakeError> {
         Ok(self.taker.take(None)?.map(DynamicSample::new))
     }
@@ -215,6 +339,20 @@ impl DynamicSubscriber {
     }
 
     /// Like `Subscriber::take_described`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Handle, Node, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("recorder")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let described = subscriber.take_described()?.ok_or("no message")?;
+    /// let (name, meta): ([u8; Handle::BYTES], _) = (described.handle.to_bytes(), described.meta); // to record
+    /// assert_eq!((meta.payload_bytes(), Handle::from_bytes(&name).sequence), (5, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_described(&self) -> Result<Option<Described<DynamicMeta>>, TakeError> {
         Ok(self.taker.take_described()?.map(|described| Described::new(described, self.taker.inner())))
     }
@@ -225,6 +363,20 @@ impl DynamicSubscriber {
     }
 
     /// Like `Subscriber::take_by_handle`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("bridge")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take_by_handle(&handle, Duration::from_secs(1))?;
+    /// assert_eq!(sample.to_host()?, b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<DynamicSample, TakeByHandleError> {
         self.take_by_handle_unless(handle, timeout, None, || false)
     }
@@ -251,6 +403,19 @@ impl DynamicSubscriber {
     }
 
     /// Like `Subscriber::wait`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("recorder")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// if subscriber.wait(Duration::from_millis(1))?.is_none() {
+    ///     println!("no message within 1 ms");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait(&self, timeout: Duration) -> Result<Option<DynamicSample>, TakeError> {
         self.wait_unless(timeout, || false)
     }

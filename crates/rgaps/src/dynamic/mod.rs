@@ -83,6 +83,14 @@ impl Kind {
     pub const ALL: [Self; 4] = [Self::Bytes, Self::Image, Self::PointCloud, Self::Tensor];
 
     /// The kind with this code.
+    ///
+    /// ```
+    /// use rgaps::dynamic::Kind;
+    ///
+    /// assert_eq!(Kind::from_code(1), Ok(Kind::Image)); // as in `Handle::kind`
+    /// let error = Kind::from_code(9).unwrap_err();
+    /// assert!(error.to_string().starts_with("there is no kind of message '9'"));
+    /// ```
     pub fn from_code(code: u32) -> Result<Self, UnknownKind> {
         Self::ALL.into_iter().find(|kind| kind.code() == code).ok_or_else(|| UnknownKind(code.to_string()))
     }
@@ -173,6 +181,17 @@ impl DynamicMeta {
     }
 
     /// Decodes the `kind.encoded_bytes()` bytes that `encode` wrote, possibly in another language.
+    ///
+    /// ```
+    /// use rgaps::dynamic::{DynamicMeta, Kind};
+    /// use rgaps::types::{Bytes, META_BYTES_MAX};
+    ///
+    /// let (meta, mut encoded) = (DynamicMeta::from(Bytes::new(64)), [0; META_BYTES_MAX]);
+    /// let length = meta.encode(&mut encoded);
+    /// assert_eq!(DynamicMeta::decode(Kind::Bytes, &encoded[..length])?, meta);
+    /// assert!(DynamicMeta::decode(Kind::Image, &encoded[..length]).is_err());
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self, MetaError> {
         match kind {
             Kind::Bytes => Bytes::decode(bytes).map(Self::Bytes),
@@ -203,6 +222,15 @@ impl DynamicMeta {
     }
 
     /// The payload as a tensor, with the same header.
+    ///
+    /// ```
+    /// use rgaps::dynamic::DynamicMeta;
+    /// use rgaps::types::{DType, Encoding, Image};
+    ///
+    /// let meta = DynamicMeta::from(Image::new(640, 480, Encoding::Mono16)?);
+    /// assert_eq!((meta.tensor()?.shape(), meta.tensor()?.dtype()), (&[480, 640][..], DType::UINT16));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tensor(&self) -> Result<Tensor, ViewError> {
         by_kind!(Self, self, meta => Payload::tensor(meta))
     }
@@ -226,6 +254,17 @@ impl DynamicMeta {
     }
 
     /// The header, mutable.
+    ///
+    /// ```
+    /// use rgaps::dynamic::DynamicMeta;
+    /// use rgaps::types::{Bytes, Stamp, Text};
+    ///
+    /// let mut meta = DynamicMeta::from(Bytes::new(64));
+    /// meta.header_mut().stamp = Stamp { sec: 7, nanosec: 0 };
+    /// meta.header_mut().frame_id = Text::new("frame_id", "lidar")?;
+    /// assert_eq!(meta.header().frame_id.as_str(), "lidar");
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn header_mut(&mut self) -> &mut Header {
         by_kind!(Self, self, meta => meta.header_mut())
     }

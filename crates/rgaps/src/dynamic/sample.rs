@@ -139,6 +139,20 @@ impl DynamicSample {
     }
 
     /// Like `Sample::describe`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::types::{Encoding, Image};
+    /// # use rgaps::{Node, SubscriberQos};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("bridge")?;
+    /// # let publisher = node.publisher::<Image>("camera")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "camera", Kind::Image, SubscriberQos::default())?;
+    /// # publisher.push(&Image::new(4, 2, Encoding::Rgb8)?, &[7; 24])?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// assert_eq!(sample.describe()?.shape(), [2, 4, 3]); // rows, columns, channels
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn describe(&self) -> Result<UnmanagedTensor, TakeError> {
         let described = self.0.meta.describe(&self.sample().device_range()?);
         described.map_err(|source| self.sample().view_error(source))
@@ -153,6 +167,23 @@ impl DynamicSample {
     /// A tensor of `described` (from `describe` or `describe_field`) for an array library that works on `stream`. If the message was taken on another
     /// stream, `stream` waits for that one. The tensor holds the message; its deleter releases it after the work that `stream` has by then. So
     /// `stream` must exist until then.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("bridge")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let tensor = sample.to_dlpack(&sample.describe()?, Some(&node.stream()?))?;
+    /// drop(sample);
+    /// assert_eq!(subscriber.statistics().held, 1, "the tensor holds the message");
+    /// drop(tensor);
+    /// assert_eq!(subscriber.statistics().held, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn to_dlpack(&self, described: &UnmanagedTensor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
         if let (Some(taken), Some(stream)) = (self.sample().taken_on(), stream) {
             let waiting = stream.wait(&taken.record(), DEVICE_TIMEOUT);
@@ -162,6 +193,23 @@ impl DynamicSample {
     }
 
     /// Releases this clone after the work that the stream has so far. The call does not wait for that work.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
+    /// # use rgaps::{Node, SubscriberQos, types::Bytes};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("bridge")?;
+    /// # let publisher = node.publisher::<Bytes>("raw")?;
+    /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
+    /// # publisher.push(&Bytes::new(5), b"hello")?;
+    /// let (left, right) = (node.stream()?, node.stream()?);
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// let shared = sample.clone();
+    /// sample.release_on(&left)?; // `shared` still holds the message
+    /// shared.release_on(&right)?; // released after the work of both streams
+    /// assert_eq!(subscriber.statistics().held, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
         match Arc::try_unwrap(self.0) {
             Ok(mut shared) => shared.give_up(Some(stream)),

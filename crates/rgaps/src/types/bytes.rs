@@ -34,6 +34,17 @@ const _: () = assert!(size_of::<Bytes>() == Bytes::ENCODED_BYTES && offset_of!(B
 
 impl Bytes {
     /// Describes a payload of `bytes` bytes.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Bytes, Meta, Stamp}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("logger")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let packet = b"hello";
+    /// publisher.push(&Bytes::new(packet.len() as u64).stamped(Stamp::now()), packet)?;
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), packet);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(bytes: u64) -> Self {
         Self { header: Header::default(), bytes }
     }

@@ -64,6 +64,13 @@ impl Datatype {
         [Self::Int8, Self::Uint8, Self::Int16, Self::Uint16, Self::Int32, Self::Uint32, Self::Float32, Self::Float64];
 
     /// The type with this code.
+    ///
+    /// ```
+    /// use rgaps::types::Datatype;
+    ///
+    /// assert_eq!(Datatype::from_code(7), Some(Datatype::Float32)); // sensor_msgs/PointField.FLOAT32
+    /// assert_eq!(Datatype::from_code(0), None);
+    /// ```
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|datatype| datatype.code() == code)
     }
@@ -222,6 +229,20 @@ const _: () = assert!(offset_of!(PointCloud, is_dense) == 125 && offset_of!(Poin
 
 impl PointCloud {
     /// A cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, Meta, PointCloud, PointField};
+    ///
+    /// // x, y, z, padding to 16 B, then intensity and ring, in 32 B: as many lidar drivers lay points out.
+    /// let mut fields = Vec::new();
+    /// for (offset, name) in [(0, "x"), (4, "y"), (8, "z"), (16, "intensity")] {
+    ///     fields.push(PointField::new(name, offset, Datatype::Float32)?);
+    /// }
+    /// fields.push(PointField::new("ring", 20, Datatype::Uint16)?);
+    /// let cloud = PointCloud::new(1024, 64, 32, &fields)?;
+    /// assert_eq!((cloud.points(), cloud.payload_bytes()), (65_536, 2_097_152));
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn new(width: u32, height: u32, point_step: u32, fields: &[PointField]) -> Result<Self, MetaError> {
         let needed = u64::from(width) * u64::from(point_step);
         let row_step = u32::try_from(needed).map_err(|_| MetaError::RowTooLong { needed })?;
@@ -249,6 +270,16 @@ impl PointCloud {
     ///
     /// Kernels and array libraries see a field only if its offset and the point's size are multiples of its element's size. With fields of different
     /// sizes, lay the point out with gaps by `PointCloud::new`.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, PointCloud};
+    ///
+    /// let xyz = ["x", "y", "z"].map(|name| (name, Datatype::Float32));
+    /// let cloud = PointCloud::packed(1000, &xyz)?;
+    /// let offsets: Vec<u32> = cloud.fields().iter().map(|field| field.offset).collect();
+    /// assert_eq!((offsets, cloud.point_step), (vec![0, 4, 8], 12));
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn packed(points: u32, fields: &[(&str, Datatype)]) -> Result<Self, MetaError> {
         let mut point_step = 0;
         let mut packed = Vec::with_capacity(fields.len());
@@ -260,6 +291,16 @@ impl PointCloud {
     }
 
     /// Sets the bytes from one row to the next.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, Meta, PointCloud, PointField};
+    ///
+    /// // An organised cloud whose rows begin at multiples of 256 B.
+    /// let depth = PointField::new("z", 0, Datatype::Float32)?;
+    /// let cloud = PointCloud::new(100, 50, 4, &[depth])?.with_row_step(512)?;
+    /// assert_eq!(cloud.payload_bytes(), 25_600);
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn with_row_step(mut self, row_step: u32) -> Result<Self, MetaError> {
         self.row_step = row_step;
         self.check_shape()?;
@@ -267,6 +308,15 @@ impl PointCloud {
     }
 
     /// Sets whether every point is valid.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, PointCloud};
+    ///
+    /// // A lidar that writes NaN where it measured nothing.
+    /// let cloud = PointCloud::packed(1000, &["x", "y", "z"].map(|name| (name, Datatype::Float32)))?.with_dense(false);
+    /// assert!(!cloud.is_dense);
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     #[must_use]
     pub fn with_dense(mut self, is_dense: bool) -> Self {
         self.is_dense = is_dense;
@@ -286,6 +336,17 @@ impl PointCloud {
     }
 
     /// The field of this name.
+    ///
+    /// ```
+    /// use rgaps::types::{Datatype, PointCloud};
+    ///
+    /// let cloud = PointCloud::packed(1000, &[("x", Datatype::Float32), ("intensity", Datatype::Float32)])?;
+    /// match cloud.field("intensity") {
+    ///     Some(field) => assert_eq!((field.offset, field.datatype), (4, Datatype::Float32)),
+    ///     None => println!("a cloud without intensities"),
+    /// }
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn field(&self, name: &str) -> Option<&PointField> {
         self.fields().iter().find(|field| field.name.as_str() == name)
     }

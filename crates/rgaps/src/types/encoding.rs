@@ -172,6 +172,13 @@ impl Encoding {
     }
 
     /// Type of a channel.
+    ///
+    /// ```
+    /// use rgaps::types::{DType, Encoding};
+    ///
+    /// assert_eq!(Encoding::Rgb8.channel_type(), DType::UINT8);
+    /// assert_eq!((Encoding::F32C3.channel_type(), Encoding::F32C3.channels()), (DType::FLOAT32, 3));
+    /// ```
     pub fn channel_type(self) -> DType {
         // The upper four bits of a code are OpenCV's depth where the name is OpenCV's.
         let code = match self.code() >> 4 {
@@ -183,6 +190,13 @@ impl Encoding {
     }
 
     /// Number of planes; they follow each other in the payload.
+    ///
+    /// ```
+    /// use rgaps::types::Encoding;
+    ///
+    /// let one_plane: Vec<_> = Encoding::ALL.iter().filter(|encoding| encoding.planes() == 1).collect();
+    /// assert_eq!(one_plane.len(), Encoding::ALL.len() - 3); // all but nv12, nv21 and nv24
+    /// ```
     pub fn planes(self) -> u32 {
         match self.layout().2 {
             Sampling::Full | Sampling::Pairs => 1,
@@ -191,6 +205,13 @@ impl Encoding {
     }
 
     /// Rows of `step` bytes in the payload of an image of `height` rows, all planes together.
+    ///
+    /// ```
+    /// use rgaps::types::Encoding;
+    ///
+    /// assert_eq!(Encoding::Rgb8.payload_rows(480), 480);
+    /// assert_eq!(Encoding::Nv12.payload_rows(480), 480 + 240); // chroma has half as many rows
+    /// ```
     pub fn payload_rows(self, height: u32) -> u64 {
         let height = u64::from(height);
         match self.layout().2 {

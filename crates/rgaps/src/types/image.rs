@@ -52,6 +52,15 @@ const _: () = assert!(offset_of!(Image, is_bigendian) == 120);
 
 impl Image {
     /// An image whose rows follow each other without gaps.
+    ///
+    /// ```
+    /// use rgaps::types::{Encoding, Image, Meta, MetaError};
+    ///
+    /// let image = Image::new(640, 480, Encoding::Nv12)?;
+    /// assert_eq!((image.step, image.payload_bytes()), (640, 640 * 480 * 3 / 2)); // luma, then chroma
+    /// assert!(matches!(Image::new(641, 480, Encoding::Nv12), Err(MetaError::Odd { .. })));
+    /// # Ok::<(), MetaError>(())
+    /// ```
     pub fn new(width: u32, height: u32, encoding: Encoding) -> Result<Self, MetaError> {
         let needed = u64::from(width) * u64::from(encoding.bytes_per_pixel());
         let step = u32::try_from(needed).map_err(|_| MetaError::RowTooLong { needed })?;
@@ -61,6 +70,15 @@ impl Image {
     }
 
     /// Sets the bytes from one row to the next.
+    ///
+    /// ```
+    /// use rgaps::types::{Encoding, Image, Meta};
+    ///
+    /// // A camera that aligns rows to 256 B.
+    /// let image = Image::new(1000, 10, Encoding::Rgb8)?.with_step(3072)?;
+    /// assert_eq!((image.row_bytes(), image.payload_bytes()), (3000, 30_720));
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn with_step(mut self, step: u32) -> Result<Self, MetaError> {
         self.step = step;
         self.check_shape()?;
@@ -68,6 +86,14 @@ impl Image {
     }
 
     /// Sets the byte order of channels.
+    ///
+    /// ```
+    /// use rgaps::types::{Encoding, Image, Payload, ViewError};
+    ///
+    /// let depth = Image::new(640, 480, Encoding::U16C1)?.with_bigendian(true);
+    /// assert_eq!(depth.tensor(), Err(ViewError::ByteOrder { what: "image" })); // kernels expect the other order
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     #[must_use]
     pub fn with_bigendian(mut self, is_bigendian: bool) -> Self {
         self.is_bigendian = is_bigendian;

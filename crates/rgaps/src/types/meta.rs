@@ -61,6 +61,15 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
     fn header_mut(&mut self) -> &mut Header;
 
     /// Checks that it is consistent in itself and describes exactly `payload_bytes` of payload.
+    ///
+    /// ```
+    /// use rgaps::types::{Encoding, Image, Meta, MetaError};
+    ///
+    /// let image = Image::new(64, 48, Encoding::Rgb8)?;
+    /// assert_eq!(image.check(64 * 48 * 3), Ok(()));
+    /// assert!(matches!(image.check(100), Err(MetaError::PayloadLength { described: 9216, found: 100, .. })));
+    /// # Ok::<(), MetaError>(())
+    /// ```
     fn check(&self, payload_bytes: u64) -> Result<(), MetaError> {
         self.check_shape()?;
         let described = self.payload_bytes();
@@ -78,12 +87,34 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
     }
 
     /// Sets the coordinate frame.
+    ///
+    /// ```
+    /// use rgaps::types::{Bytes, Meta};
+    ///
+    /// let scan = Bytes::new(64).in_frame("lidar_front")?;
+    /// assert_eq!(scan.header.frame_id.as_str(), "lidar_front");
+    /// assert!(Bytes::new(64).in_frame(&"a".repeat(65)).is_err(), "at most 64 B");
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     fn in_frame(mut self, frame_id: &str) -> Result<Self, MetaError> {
         self.header_mut().frame_id = Text::new("frame_id", frame_id)?;
         Ok(self)
     }
 
     /// Sets the application's bytes.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::{Bytes, Meta, USER_BYTES}};
+    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let node = Node::new("tracker")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let mut user = [0; USER_BYTES];
+    /// user[..8].copy_from_slice(&42_u64.to_le_bytes()); // a frame number
+    /// publisher.push(&Bytes::new(5).with_user(user), b"hello")?;
+    /// let sample = subscriber.take()?.ok_or("no message")?;
+    /// assert_eq!(sample.meta().header.user[0], 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     fn with_user(mut self, user: [u8; USER_BYTES]) -> Self {
         self.header_mut().user = user;
@@ -92,6 +123,17 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
 }
 
 /// Why metadata is invalid: it contradicts itself, its payload or its type. Its message is unusable; other messages are not affected.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image};
+///
+/// let error = Image::new(640, 480, Encoding::Rgb8)?.with_step(1000).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "a row needs 1920 B, its step is 1000 B; leave the step to the constructor or raise it"
+/// );
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The encoded form has the wrong length.
@@ -296,6 +338,13 @@ impl Stamp {
     }
 
     /// Nanoseconds since 1970; negative for earlier times.
+    ///
+    /// ```
+    /// use rgaps::types::Stamp;
+    ///
+    /// let (exposed, now) = (Stamp { sec: 7, nanosec: 900_000_000 }, Stamp { sec: 8, nanosec: 0 });
+    /// assert_eq!(now.to_ns() - exposed.to_ns(), 100_000_000); // 100 ms ago
+    /// ```
     pub fn to_ns(self) -> i64 {
         i64::from(self.sec) * 1_000_000_000 + i64::from(self.nanosec)
     }

@@ -22,6 +22,15 @@ use super::tensor::{DType, DTypeCode, Tensor};
 use crate::dlpack::UnmanagedTensor;
 
 /// Why a payload cannot be viewed as requested. The message is unchanged.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image, Payload, ViewError};
+///
+/// // Rows of 16-bit pixels that begin at odd bytes.
+/// let image = Image::new(2, 2, Encoding::Mono16)?.with_step(5)?;
+/// assert_eq!(image.tensor(), Err(ViewError::Unaligned { what: "step", bytes: 5, element: 2 }));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
     /// A step or an offset in bytes is not a multiple of the element's size.
@@ -138,6 +147,15 @@ impl Payload for PointCloud {
 
 impl PointCloud {
     /// One field of all points as a tensor: points, or points x count; with rows as first dimension if rows have gaps between them.
+    ///
+    /// ```
+    /// use rgaps::types::{DType, Datatype, PointCloud};
+    ///
+    /// let xyz = ["x", "y", "z"].map(|name| (name, Datatype::Float32));
+    /// let z = PointCloud::packed(1000, &xyz)?.field_tensor("z")?;
+    /// assert_eq!((z.dtype(), z.shape(), z.strides(), z.byte_offset()), (DType::FLOAT32, &[1000][..], &[3][..], 8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn field_tensor(&self, name: &str) -> Result<Tensor, ViewError> {
         self.check_shape()?;
         let field = self.known_field(name)?;

@@ -103,6 +103,13 @@ impl DType {
     pub const COMPLEX128: Self = Self::scalar(DTypeCode::COMPLEX, 128);
 
     /// An element of one lane.
+    ///
+    /// ```
+    /// use rgaps::types::{DType, DTypeCode};
+    ///
+    /// const FLOAT8_E4M3: DType = DType::scalar(10, 8); // kDLFloat8_e4m3fn
+    /// assert_eq!((FLOAT8_E4M3.bytes(), DType::scalar(DTypeCode::INT, 16)), (1, DType::INT16));
+    /// ```
     pub const fn scalar(code: u8, bits: u8) -> Self {
         Self { code, bits, lanes: 1 }
     }
@@ -169,6 +176,14 @@ const _: () = assert!(offset_of!(Tensor, dtype) == 108 && offset_of!(Tensor, byt
 
 impl Tensor {
     /// A tensor in C order: the last dimension is contiguous, without gaps and without offset.
+    ///
+    /// ```
+    /// use rgaps::types::{DType, Meta, Tensor};
+    ///
+    /// let image_batch = Tensor::new(DType::FLOAT16, &[8, 3, 224, 224])?.in_frame("images")?; // a frame can be a name
+    /// assert_eq!((image_batch.elements(), image_batch.payload_bytes()), (1_204_224, 2_408_448));
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn new(dtype: DType, shape: &[i64]) -> Result<Self, MetaError> {
         let mut strides = [0; NDIM_MAX];
         let strides = strides.get_mut(..shape.len()).ok_or(Self::too_many(shape.len()))?;
@@ -182,6 +197,18 @@ impl Tensor {
     }
 
     /// A tensor with strides in elements, whose element (0, 0, ...) is `byte_offset` bytes into the payload.
+    ///
+    /// ```
+    /// use rgaps::types::{DType, Meta, Tensor};
+    ///
+    /// // Fortran order: the first dimension is contiguous.
+    /// let columns = Tensor::strided(DType::FLOAT64, &[3, 4], &[1, 3], 0)?;
+    /// assert_eq!(columns.payload_bytes(), 96);
+    /// // A window of 2 x 2 in an array with rows of 10, from row 1, column 1 on.
+    /// let window = Tensor::strided(DType::UINT8, &[2, 2], &[10, 1], 11)?;
+    /// assert_eq!(window.payload_bytes(), 23); // up to its last element
+    /// # Ok::<(), rgaps::types::MetaError>(())
+    /// ```
     pub fn strided(dtype: DType, shape: &[i64], strides: &[i64], byte_offset: u64) -> Result<Self, MetaError> {
         if shape.len() != strides.len() {
             return Err(MetaError::Rank { shape: shape.len(), strides: strides.len() });
