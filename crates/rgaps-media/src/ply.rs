@@ -1,8 +1,8 @@
 //! PLY, the Stanford polygon format: the vertices of ascii and binary files as points, all their scalar properties as fields.
 //!
-//! Elements before the vertices are skipped, those after them (faces) are ignored. Big-endian values are swapped.
+//! Elements before the vertices are skipped, those after them (faces) are ignored. Big-endian values are swapped. Gaps align the fields.
 
-use rgaps::types::{Datatype, PointCloud};
+use rgaps::types::{Datatype, PointCloud, PointField};
 
 use super::error::{FormatError, Location, Problem};
 use super::header::{Lines, number, push_value, shortened};
@@ -134,11 +134,19 @@ fn at_most(here: Location, what: &'static str, found: usize, limit: usize) -> Re
     }
 }
 
+/// The cloud's layout: each field at a multiple of its size, so that kernels and array libraries can view it. A coloured vertex of 15 B in the file
+/// is a point of 16 B.
 fn meta(here: Location, vertex: &Element<'_>) -> Result<PointCloud, FormatError> {
     let mut fields = Vec::with_capacity(vertex.properties.len());
+    let (mut end, mut largest) = (0_u32, 1);
     for &(name, shape) in &vertex.properties {
         match shape {
-            Shape::Scalar(datatype) => fields.push((name, datatype)),
+            Shape::Scalar(datatype) => {
+                let bytes = datatype.bytes();
+                let offset = end.next_multiple_of(bytes);
+                fields.push(PointField::new(name, offset, datatype).map_err(|error| here.has(error.into()))?);
+                (end, largest) = (offset + bytes, bytes.max(largest));
+            }
             Shape::List { .. } => {
                 let what = format!("the list '{}' of the vertices", shortened(name));
                 return Err(here.has(Problem::Unsupported { what, remedy: "save the vertices without it" }));
@@ -151,7 +159,8 @@ fn meta(here: Location, vertex: &Element<'_>) -> Result<PointCloud, FormatError>
     let limit = u64::from(u32::MAX);
     let points = u32::try_from(vertex.count)
         .map_err(|_| here.has(Problem::TooMany { what: "vertices", found: vertex.count, limit }))?;
-    PointCloud::packed(points, &fields).map_err(|error| here.has(error.into()))
+    let cloud = PointCloud::new(points, 1, end.next_multiple_of(largest), &fields);
+    cloud.map_err(|error| here.has(error.into()))
 }
 
 fn truncated(what: &'static str, declared: u64, at: Location, rest: &[u8]) -> FormatError {
@@ -172,9 +181,12 @@ fn read_ascii(vertex: &Element<'_>, meta: &PointCloud, lines: &mut Lines<'_>) ->
         if found != wanted {
             return Err(lines.here().has(Problem::Values { found, wanted }));
         }
+        let point = payload.len();
         for (word, field) in line.split_ascii_whitespace().zip(meta.fields()) {
+            payload.resize(point + field.offset as usize, 0);
             push_value(lines.here(), word, field.datatype, &mut payload)?;
         }
+        payload.resize(point + meta.point_step as usize, 0);
     }
     Ok(payload)
 }
@@ -199,9 +211,11 @@ fn read_binary(
     meta: &PointCloud,
     lines: &Lines<'_>,
 ) -> Result<Vec<u8>, FormatError> {
-    let bytes = vertex.count * u64::from(meta.point_step);
+    let vertex_bytes: u32 = meta.fields().iter().map(|field| field.datatype.bytes()).sum();
+    let bytes = vertex.count * u64::from(vertex_bytes);
     let there = usize::try_from(bytes).ok().and_then(|bytes| lines.rest().get(..bytes));
-    let mut payload = there.ok_or_else(|| truncated("vertices", bytes, lines.byte(), lines.rest()))?.to_vec();
+    let there = there.ok_or_else(|| truncated("vertices", bytes, lines.byte(), lines.rest()))?;
+    let mut payload = if vertex_bytes == meta.point_step { there.to_vec() } else { spread(there, vertex_bytes, meta) };
     if storage == Storage::BigEndian {
         for point in payload.chunks_exact_mut(meta.point_step as usize) {
             for field in meta.fields() {
@@ -210,6 +224,21 @@ fn read_binary(
         }
     }
     Ok(payload)
+}
+
+/// Copies each value of the vertices, which have no gaps, to where its field is.
+fn spread(vertices: &[u8], vertex_bytes: u32, meta: &PointCloud) -> Vec<u8> {
+    let step = meta.point_step as usize;
+    let mut payload = vec![0; meta.points() as usize * step];
+    for (vertex, point) in vertices.chunks_exact(vertex_bytes as usize).zip(payload.chunks_exact_mut(step)) {
+        let mut rest = vertex;
+        for field in meta.fields() {
+            let value;
+            (value, rest) = rest.split_at(field.datatype.bytes() as usize);
+            point[field.offset as usize..field.end() as usize].copy_from_slice(value);
+        }
+    }
+    payload
 }
 
 /// Skips an element before the vertices.
