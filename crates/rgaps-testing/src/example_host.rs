@@ -1,22 +1,16 @@
-//! A host for the examples of API documentation, which run as tests: `# let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };`.
+//! A host for the examples of API documentation, which run as tests: `# let _host = rgaps_testing::example_host();`.
 
 use std::path::{Path, PathBuf};
 
+use crate::programs;
 use crate::raw::set_variables;
 use crate::runtime_dir::{RuntimeDir, VARIABLE};
-use crate::skip::skipped;
 
 /// Gives the example a runtime directory; its nodes start a manager there, which ends with the guard. Call it first, before the example has threads.
-/// `None`, with a message, if `rgapsd` is not built.
-pub fn example_host() -> Option<RuntimeDir> {
-    let Some(rgapsd) = rgapsd() else {
-        skipped("an example of the API: rgapsd is not built (cargo build -p rgaps-manager)");
-        return None;
-    };
-    let Ok(dir) = RuntimeDir::new("example") else {
-        skipped("an example of the API: no runtime directory can be made");
-        return None;
-    };
+/// Panics with the build command if `rgapsd` is not built.
+pub fn example_host() -> RuntimeDir {
+    let rgapsd = rgapsd().unwrap_or_else(|| programs::not_built("rgapsd"));
+    let dir = RuntimeDir::new("example").expect("a runtime directory for an example");
     let set = set_variables(&[
         (VARIABLE, dir.path()),
         ("RGAPSD", &rgapsd),
@@ -24,7 +18,7 @@ pub fn example_host() -> Option<RuntimeDir> {
         ("RGAPS_DEVICE", Path::new("host")),
     ]);
     assert!(set, "example_host is called before the example has threads");
-    Some(dir)
+    dir
 }
 
 /// RGAPSD, or where a debug build of the workspace puts it, as seen from an example's temporary folder.

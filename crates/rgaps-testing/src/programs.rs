@@ -8,10 +8,10 @@ pub fn find(name: &str) -> PathBuf {
     let folders = own.ancestors().skip(1).take(2);
     let mut places = folders.flat_map(|folder| [folder.join(name), folder.join("examples").join(name)]);
     let found = places.find(|path| path.is_file());
-    match found {
-        Some(path) => path,
-        None => {
-            panic!("{name} is not built: cargo build -p rgaps-cli -p rgaps-manager --bins (./dev test does it first)")
-        }
-    }
+    found.unwrap_or_else(|| not_built(name))
+}
+
+/// Panics with the build command.
+pub(crate) fn not_built(name: &str) -> ! {
+    panic!("{name} is not built: cargo build -p rgaps-cli -p rgaps-manager --bins (./dev test does it first)")
 }

@@ -20,7 +20,7 @@ use crate::types::Meta;
 ///     let Some(sample) = subscriber.take()? else { return Ok(None) };
 ///     Ok(sample.bytes().iter().copied().max()) // read in place
 /// } // releases the message
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("meter")?;
 /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
 /// # let mut loan = publisher.loan(Image::new(64, 48, Encoding::Mono8)?)?;
@@ -44,7 +44,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::{Encoding, Image, Meta, Stamp}};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("viewer")?;
     /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
     /// # publisher.push(&Image::new(2, 2, Encoding::Mono8)?.stamped(Stamp::now()).in_frame("front")?, &[1, 2, 3, 4])?;
@@ -65,7 +65,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::{Encoding, Image}};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("meter")?;
     /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
     /// # publisher.push(&Image::new(2, 2, Encoding::Mono8)?, &[1, 2, 3, 4])?;
@@ -82,7 +82,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -111,7 +111,7 @@ impl<T: Meta> Sample<T> {
     /// ```
     /// # use rgaps::{Node, types::Bytes};
     /// # fn launch(address: u64, bytes: u64, stream: &rgaps::device::Stream) { assert!(address > 0 && bytes == 5) }
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("detector")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -130,7 +130,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(10), b"helloworld")?;
@@ -148,7 +148,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, Readiness, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -188,7 +188,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, Origin, Route, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -208,7 +208,7 @@ impl<T: Meta> Sample<T> {
     /// ```
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let (relay, reader) = (node.subscriber::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
@@ -232,7 +232,7 @@ impl<T: Meta> Sample<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// let (one, other) = (node.subscriber::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);

@@ -21,7 +21,7 @@ use crate::types::Meta;
 /// use std::time::Duration;
 /// use rgaps::types::Bytes;
 ///
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// let node = rgaps::Node::new("logger")?;
 /// let subscriber = node.subscriber::<Bytes>("raw")?;
 /// # node.publisher::<Bytes>("raw")?.push(&Bytes::new(5), b"hello")?;
@@ -52,7 +52,7 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -77,7 +77,7 @@ impl<T: Meta> Subscriber<T> {
     /// # use std::time::Duration;
     /// # use rgaps::{Node, Readiness, types::Bytes};
     /// # fn launch(address: u64, stream: &rgaps::device::Stream) { assert!(address > 0) }
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("detector")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -98,7 +98,7 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// publisher.push(&Bytes::new(5), b"first")?;
@@ -128,7 +128,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -150,7 +150,7 @@ impl<T: Meta> Subscriber<T> {
     /// # use std::sync::atomic::{AtomicBool, Ordering};
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let subscriber = Node::new("logger")?.subscriber::<Bytes>("raw")?;
     /// let is_over = AtomicBool::new(false);
     /// let waited = std::thread::scope(|scope| {
@@ -171,7 +171,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let subscriber = Node::new("logger")?.subscriber::<Bytes>("raw")?;
     /// let over = std::sync::OnceLock::new();
     /// std::thread::scope(|scope| {
@@ -196,7 +196,7 @@ impl<T: Meta> Subscriber<T> {
     ///     let sample = subscriber.next().await?;
     ///     Ok((sample.meta().width, sample.meta().height))
     /// }
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("display")?;
     /// # let (publisher, subscriber) = (node.publisher::<Image>("camera")?, node.subscriber::<Image>("camera")?);
     /// # publisher.loan(Image::new(64, 48, Encoding::Rgb8)?)?.publish()?;
@@ -227,7 +227,7 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// for _ in 0..3 {
@@ -250,7 +250,7 @@ impl<T: Meta> Subscriber<T> {
     /// use rustix::event::{PollFd, PollFlags, poll};
     /// # use rgaps::{Node, types::Bytes};
     ///
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// let mut watched = [PollFd::from_borrowed_fd(subscriber.event_fd()?, PollFlags::IN)];
@@ -274,7 +274,7 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("logger")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
@@ -294,7 +294,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// subscriber.expect_handles_in_order();
@@ -319,7 +319,7 @@ impl<T: Meta> Subscriber<T> {
     /// use std::time::Duration;
     /// use rgaps::{Handle, Node, types::Bytes};
     ///
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// publisher.push(&Bytes::new(5), b"first")?;
@@ -341,7 +341,7 @@ impl<T: Meta> Subscriber<T> {
     /// # use std::time::Duration;
     /// # use rgaps::{Node, types::Bytes};
     /// # fn launch(address: u64, stream: &rgaps::device::Stream) { assert!(address > 0) }
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("detector")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
@@ -368,7 +368,7 @@ impl<T: Meta> Subscriber<T> {
     /// # use std::sync::atomic::{AtomicBool, Ordering};
     /// # use std::time::Duration;
     /// # use rgaps::{Handle, Node, TakeByHandleError, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;

@@ -28,7 +28,7 @@ use crate::{PublisherQos, SubscriberQos};
 /// # use rgaps::dynamic::{DynamicMeta, DynamicPublisher, Kind};
 /// # use rgaps::types::{Bytes, Encoding, Image};
 /// # use rgaps::{Node, PublisherQos};
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("bridge")?;
 /// let publisher = DynamicPublisher::new(&node, "camera", Kind::Image, PublisherQos::default())?;
 /// let mut loan = publisher.loan(&Image::new(64, 48, Encoding::Rgb8)?.into())?;
@@ -50,7 +50,7 @@ impl DynamicPublisher {
     /// ```
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// let recorded = "rgaps/Tensor"; // the type that a recording names
     /// let publisher = DynamicPublisher::new(&node, "activations", recorded.parse()?, PublisherQos::default())?;
@@ -78,7 +78,7 @@ impl DynamicPublisher {
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::types::{Encoding, Image};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "camera", Kind::Image, PublisherQos::default())?;
     /// let meta = Image::new(2, 2, Encoding::Mono8)?.into();
@@ -96,7 +96,7 @@ impl DynamicPublisher {
     /// ```
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::{Node, PublisherQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
     /// publisher.push_with(&Bytes::new(64).into(), |block| {
@@ -181,7 +181,7 @@ impl DynamicLoan {
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::types::{DType, Tensor};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "activations", Kind::Tensor, PublisherQos::default())?;
     /// let loan = publisher.loan(&Tensor::new(DType::FLOAT32, &[2, 3])?.into())?;
@@ -200,7 +200,7 @@ impl DynamicLoan {
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::types::{Datatype, PointCloud};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "points", Kind::PointCloud, PublisherQos::default())?;
     /// let cloud = PointCloud::packed(1000, &[("x", Datatype::Float32), ("y", Datatype::Float32)])?;
@@ -220,7 +220,7 @@ impl DynamicLoan {
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::types::{DType, Tensor};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "activations", Kind::Tensor, PublisherQos::default())?;
     /// let loan = publisher.loan(&Tensor::new(DType::FLOAT32, &[2, 3])?.into())?;
@@ -240,7 +240,7 @@ impl DynamicLoan {
     /// # use rgaps::dynamic::{DynamicPublisher, Kind};
     /// # use rgaps::types::{Bytes, Meta, Stamp};
     /// # use rgaps::{Node, PublisherQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("player")?;
     /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
     /// let mut loan = publisher.loan(&Bytes::new(64).into())?;
@@ -270,7 +270,7 @@ impl DynamicLoan {
 /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
 /// # use rgaps::types::{Encoding, Image};
 /// # use rgaps::{Node, SubscriberQos};
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("recorder")?;
 /// let subscriber = DynamicSubscriber::new(&node, "camera", Kind::Image, SubscriberQos::default())?;
 /// # let publisher = node.publisher::<Image>("camera")?;
@@ -290,7 +290,7 @@ impl DynamicSubscriber {
     /// ```
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos, types::Image};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("recorder")?;
     /// # let publisher = node.publisher::<Image>("camera")?;
     /// let mut subscribers = Vec::new();
@@ -315,7 +315,7 @@ impl DynamicSubscriber {
     /// ```
     /// # use rgaps::dynamic::{DynamicMeta, DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("recorder")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
@@ -343,7 +343,7 @@ impl DynamicSubscriber {
     /// ```
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Handle, Node, SubscriberQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("recorder")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
@@ -368,7 +368,7 @@ impl DynamicSubscriber {
     /// # use std::time::Duration;
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("bridge")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
@@ -408,7 +408,7 @@ impl DynamicSubscriber {
     /// # use std::time::Duration;
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("recorder")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
     /// if subscriber.wait(Duration::from_millis(1))?.is_none() {

@@ -62,7 +62,7 @@ impl Drop for Shared {
 /// ```
 /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
 /// # use rgaps::{Node, SubscriberQos, types::Bytes};
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("bridge")?;
 /// # let publisher = node.publisher::<Bytes>("raw")?;
 /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
@@ -144,7 +144,7 @@ impl DynamicSample {
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::types::{Encoding, Image};
     /// # use rgaps::{Node, SubscriberQos};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("bridge")?;
     /// # let publisher = node.publisher::<Image>("camera")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "camera", Kind::Image, SubscriberQos::default())?;
@@ -171,7 +171,7 @@ impl DynamicSample {
     /// ```
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("bridge")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
@@ -197,7 +197,7 @@ impl DynamicSample {
     /// ```
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
     /// # use rgaps::{Node, SubscriberQos, types::Bytes};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("bridge")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;

@@ -12,7 +12,7 @@ use crate::types::{MetaError, ViewError};
 /// ```
 /// # use rgaps::types::Bytes;
 /// # use rgaps::{Exhaustion, Node, PublishError, PublisherQos, SubscriberQos};
-/// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+/// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("logger")?;
 /// let qos = PublisherQos { exhaustion: Exhaustion::Refuse, pool_bytes: Some(1 << 20), ..PublisherQos::default() };
 /// let publisher = node.publisher_with::<Bytes>("raw", qos)?;

@@ -105,7 +105,7 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
     ///
     /// ```
     /// # use rgaps::{Node, types::{Bytes, Meta, USER_BYTES}};
-    /// # let Some(_host) = rgaps_testing::example_host() else { return Ok(()) };
+    /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("tracker")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// let mut user = [0; USER_BYTES];
