@@ -1,10 +1,10 @@
 //! A GPU subscription, without its handle: messages of the core, and the callbacks and waits that they wake.
 //!
 //! Locks       `gate`: held by the notifier's thread while it handles the entity, by a call that sets a callback (it may call the callback at
-//!             once), and by the entity's destruction. So no callback runs after it was removed. A callback may do all of that itself: if it
-//!             destroys the context's last entity, it waits for the notifier's thread, which may wait at the gate; closing the gate lets that
-//!             thread pass. `attended`: used by the notifier's thread alone. `taking`: around takes and their counters; never held while the
-//!             inner RMW, the manager or a callback is called.
+//!             once), and by the entity's destruction. So no callback runs after it was removed. A callback may do all of that itself. If it
+//!             destroys the context's last entity, it waits for the notifier's thread, which may be waiting at the gate. Closing the gate
+//!             first lets that thread pass. `attended`: used by the notifier's thread alone. `taking`: around takes and their counters; never
+//!             held while the inner RMW, the manager or a callback is called.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,8 +4,8 @@
 //! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper, `ros` what ROS clients share. `raw` converts C's pointers to Rust's values.
 //!
 //! Invariants  C1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. C2 no panic leaves a call.
-//!             C3 outputs are written on success only. C4 a caller's pointer is not kept beyond the call, but the context
-//!             of a log function.
+//!             C3 outputs are written on success only. C4 no pointer of the caller is kept after the
+//!             call, except the context of a log function.
 //! Trusts      the caller's pointers to memory: null is an error, any other is followed, as in every C library.
 //!
 //! cbindgen generates the header from these files; `tests/header.rs` checks that it is current.

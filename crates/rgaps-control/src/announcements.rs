@@ -90,7 +90,7 @@ impl Announcement {
         }
     }
 
-    /// The `gone` of the withdrawal that would match this announcement.
+    /// What `gone` returns for the withdrawal of this announcement.
     fn would_go_as(&self) -> Option<(HostId, String)> {
         match self {
             Self::HostUp { host, name } => Some((*host, format!(" {name}"))),

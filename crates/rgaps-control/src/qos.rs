@@ -87,8 +87,8 @@ impl Default for PublisherQos {
 pub enum History {
     /// The last n messages; older ones count as lost.
     KeepLast(u32),
-    /// All: publishers wait for this subscriber, up to their time-out. If it takes messages by handle, it loses all but the newest of those that it
-    /// passes by, and counts them; publishers wait for the others, and for what comes after the last one that it took.
+    /// All: publishers wait for this subscriber, up to their time-out. If it takes messages by handle, it keeps only the newest of those that
+    /// it skips, and counts the others as lost. Publishers wait for the skipped messages that it keeps, and for all after the last one that it took.
     KeepAll,
 }
 

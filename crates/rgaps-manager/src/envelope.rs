@@ -25,10 +25,10 @@ pub struct Envelope {
     used: usize,
 }
 
-/// What a message says about messages that were not sent (`unsent.rs`).
+/// What a message says about messages that were not sent (`sent.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsent {
-    /// The sequence of the publisher's message before this one that was sent, or up to which none is owed.
+    /// The sequence of the publisher's last message before this one that was sent or need not be sent.
     pub previous: u64,
     /// This is a note: the message itself was not sent, and is lost with those between it and the last one that arrived.
     pub skipped: bool,

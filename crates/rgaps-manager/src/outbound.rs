@@ -12,7 +12,7 @@ use rgaps_shm::manager::last_received::LastReceived;
 
 use crate::links::LinkPermit;
 
-/// Publishers that have left of which a sender must still tell, at most: those that left longest ago are forgotten first.
+/// Most departed publishers of which a sender must still tell the other host. It forgets those first that left longest ago.
 pub(crate) const LEFT_MAX: usize = 4096;
 
 /// What the manager and a sender share.

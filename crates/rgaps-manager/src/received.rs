@@ -119,8 +119,8 @@ impl Received {
         }
     }
 
-    /// Notes, before a message over a lossless link is judged, up to which message of its publisher the sender owes none: those in between had arrived
-    /// or were counted as lost before the manager here died, and it had acknowledged them.
+    /// Notes that the sender owes no message up to `previous`. Call it before `judge`, for a message over a lossless link. Messages up to there had
+    /// arrived, or were counted as lost, before the predecessor of this manager died, which had acknowledged them.
     pub(crate) fn note_acknowledged(&mut self, name: MessageName, previous: u64) {
         if let Some(known) = self.known.get_mut(&name.publisher)
             && previous < name.sequence

@@ -1,8 +1,8 @@
 //! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old.
 //!
 //! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
-//! missing; of a publisher that it knows, it sees the gap itself. Perhaps no message follows a skipped one, since the publisher falls silent or has
-//! left. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
+//! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no
+//! later message shows the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
@@ -54,7 +54,7 @@ impl SentMessages {
         }
     }
 
-    /// The publisher's message before this one that was sent, or up to which none is owed.
+    /// The sequence of the publisher's last message before this one that was sent or need not be sent.
     pub(crate) fn previous(&self, publisher: u64, sequence: u64) -> u64 {
         self.sent(publisher).min(sequence.saturating_sub(1))
     }

@@ -1,18 +1,18 @@
 //! Sealed anonymous files: memory without a name, so that nothing is left behind by kill -9.
 //!
 //! Every file is sealed against shrinking and growing at birth, so that a mapping of its full size can never fault. A pool is
-//! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it. No file to which
-//! all is said can be sealed further: whoever got its file descriptor could shut out those who are still to map it.
+//! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it. The last seal of each
+//! file forbids further seals (F_SEAL_SEAL). Without it, a process with the file descriptor could add a seal that keeps others from mapping the file.
 //!
 //! ```text
 //!                                     shrink, grow   future write   seal
 //!   segment, ring, staging            at birth       never          at birth
-//!   pool on the host, label of one    at birth       by `seal`, when its writer has mapped it: both
+//!   pool on the host, pool header     at birth       by `seal`, when its writer has mapped it: both
 //! ```
 //!
-//! Trusts      nothing in a file descriptor that came from another process: it may be of anybody's file, of a pipe that open(2) waits for, or of a
-//!             file system that its sender serves and where fstat(2) waits. So seals are asked for first, which only memory has; and only what is
-//!             sealed memory of this user's is opened anew or has its mode changed (`check_own`).
+//! Trusts      no file descriptor of another process. It may be of any file, of a pipe at which open(2) blocks, or of a file system that its sender
+//!             serves and where fstat(2) blocks. So `check_own` first reads the seals, which only memory has. Only sealed memory of this user is
+//!             opened again or has its mode changed.
 
 use std::io;
 use std::ops::Range;

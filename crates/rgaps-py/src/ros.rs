@@ -1,5 +1,5 @@
-//! What ROS clients do alike, for rclpy: parameters, QoS, descriptors, refusals and counters (crates/rgaps-ros-policy). Private to the package, whose
-//! part `rgaps.ros` declares, publishes, subscribes and logs.
+//! What ROS clients do alike, for rclpy: parameters, QoS, descriptors, refusals and counters (crates/rgaps-ros-policy). Private to the package:
+//! its Python part, `rgaps.ros`, declares the parameters, publishes, subscribes and logs.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use crate::refusals::Refusals;
 /// Where a line of the log belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// For who looks for it: an early descriptor, which is no fault.
+    /// For debugging: an early descriptor, which is no fault.
     Debug,
     /// A refusal.
     Warning,

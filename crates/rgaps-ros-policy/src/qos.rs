@@ -27,7 +27,7 @@ impl<T> Policy<T> {
 /// The policies of a ROS profile that the core also has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether lost messages are sent again.
+    /// For matching: a reliable subscription does not match a best-effort publisher.
     pub reliability: Policy<Reliability>,
     /// Whether late joiners receive earlier messages.
     pub durability: Policy<Durability>,

@@ -1,6 +1,7 @@
 //! Decides which refusals are logged: each once for each publisher and reason, so that playing a bag does not fill the log.
 //!
-//! Bounds      The last 64 are remembered. While so many are, only one a second is logged: forged descriptors may name a new publisher each time.
+//! Bounds      The last 64 refusals are remembered. Once there are 64, only one new refusal a second is logged: each forged descriptor may name
+//!             another publisher.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

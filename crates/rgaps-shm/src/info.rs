@@ -12,7 +12,7 @@ pub enum Origin {
     Unknown,
     /// Written in place into a loaned block.
     Loaned,
-    /// Copied once, device to device, from a foreign buffer.
+    /// Copied once into the block, from memory of the CPU or of a device.
     Pushed,
 }
 
@@ -49,7 +49,7 @@ pub enum WhyNot {
 /// Payload copies that a message went through: in the publisher (push), to staging, and into the pool of the receiving host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
-    /// Device to device, by `push`.
+    /// Into the block, from memory of the CPU or of a device: by `push`, or at the publication of a loan that was filled in other memory.
     pub pushed: u8,
     /// Device to host, into staging.
     pub staged: u8,

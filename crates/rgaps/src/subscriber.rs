@@ -313,7 +313,7 @@ impl<T: Meta> Subscriber<T> {
 
     /// Takes the message that `handle` names, and waits at most `timeout` for it and its bytes. Earlier messages stay untaken, for `take` and for
     /// later takes by handle. A keep-all subscriber keeps the newest 64 of them, and of each publisher at most half as many as it may have messages;
-    /// older ones count as lost. The pool's bytes are not bounded so: a publisher whose pool holds fewer messages than that waits for them.
+    /// older ones count as lost. This bound counts messages, not bytes: a publisher whose pool holds fewer messages than that waits for them.
     ///
     /// ```
     /// use std::time::Duration;

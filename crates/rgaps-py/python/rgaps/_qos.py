@@ -18,7 +18,7 @@ class PublisherQos:
     """
 
     reliability: str = "reliable"
-    """"reliable" or "best_effort": whether a link sends unacknowledged messages again after an interruption."""
+    """"reliable" or "best_effort", for matching only: every link sends unacknowledged messages again after an interruption."""
     durability: str = "volatile"
     """"volatile" or "transient_local": whether late joiners receive the last `history_depth` messages."""
     history_depth: int = 10

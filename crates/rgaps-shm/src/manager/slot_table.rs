@@ -313,7 +313,7 @@ impl SlotTable {
     }
 
     /// Counts messages lost on the way from another host, for each subscriber of this host that had joined by `since`, the position of the last
-    /// message before the gap. Subscribers that joined later were not to get them.
+    /// message before the gap. A subscriber that joined later was never to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {
         for slot in self.active_subscribers() {
             let Some(words) = self.segment.subscriber(slot.index) else { continue };

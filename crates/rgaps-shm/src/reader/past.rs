@@ -1,7 +1,7 @@
 //! A late joiner's history: the kept messages from before it joined, found in the table and marked WANTED.
 //!
-//! A publisher that is inside a publication keeps one message more than it should: it takes the oldest one out of history after the new one is in
-//! the queue. So each publisher's messages are counted here, by the depth that its newest one has.
+//! During a publication, history has one message of the publisher too many: the oldest one leaves history only after the new one is in the queue. So
+//! this file takes no more messages of a publisher than the history depth that its newest message states.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{Ordering, fence};

@@ -1,9 +1,9 @@
 //! Messages that the caller took and put back: the port still holds them, and gives them out again in the order of their positions.
 //!
 //! Invariants  A message that was put back counts as not taken until it is given out again. It is lost like an unread message: once it is older
-//!             than the depth, when a take by name in order skips it, or when too many messages wait behind a take by name. It does not block
-//!             `take`, which goes on to earlier messages: its limit counts only messages that were given out or await their bytes. The limit of a
-//!             take by name also counts messages that were put back.
+//!             than the depth, when a take by name in order skips it, or when too many messages wait behind a take by name. It does not keep
+//!             `take` from earlier messages: the limit of held messages in `take` counts only messages that were given out or await their bytes.
+//!             In a take by name, that limit also counts messages that were put back.
 
 use std::sync::atomic::Ordering;
 

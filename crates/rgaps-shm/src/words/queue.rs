@@ -23,7 +23,7 @@
 //! at its old position. The generation has 16 bits here, so the 2^16-th life after this one looks the same. Each life ends with a published
 //! message, unless its owner died or was refused by this queue between `complete` and its reservation. So that later life is complete only once Q
 //! = 2^16 positions from this one on are reserved. A reader that has just begun to hold an entry therefore looks at the tail once more, or at the
-//! position that the entry notes (reader.rs). Lives of an entry with different owners differ in the position at which the owner joined
+//! position that the entry notes (reader/port.rs). Lives of an entry with different owners differ in the position at which the owner joined
 //! (`MessageWords::life_at`).
 //!
 //! The 32 bits of position repeat after 2^32 messages. A reader compares its own 64-bit cursor with the 64-bit tail. A writer would have to be

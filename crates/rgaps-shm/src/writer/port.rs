@@ -162,7 +162,7 @@ pub struct WriterPort {
 struct Since {
     /// Subscribers that joined at or after this position.
     position: u64,
-    /// Of these, who joined after so many ports of remote hosts had ended.
+    /// Of these, only those that joined after this many ports of remote hosts had ended.
     ended_ports: u32,
 }
 
@@ -217,7 +217,7 @@ impl WriterPort {
         loan.map_err(|error| error.kept_by(self.keeper())).inspect_err(|_| self.count_refusal())
     }
 
-    /// The first subscriber found that keeps a message from being freed, the oldest such message.
+    /// A subscriber that keeps the oldest of the messages that cannot be freed.
     pub fn keeper(&self) -> Option<Keeper> {
         let (_, end) = self.begin_pass();
         let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
@@ -228,7 +228,7 @@ impl WriterPort {
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
-    /// The slot of a keep-all subscriber that has not read a message, where no subscriber holds the message: unread, it keeps the space. For
+    /// The slot of a keep-all subscriber that keeps space although nobody holds the message there: it has not read that message. For
     /// `SlotTable::demote`.
     pub fn stalled_by(&self) -> Option<SubscriberSlot> {
         let (_, end) = self.begin_pass();

@@ -1,7 +1,7 @@
 //! Room for a loan that finds none: decides what the publisher gives up, before it gives anything up.
 //!
-//! 1. History that no subscriber needs, if that is enough. The oldest message goes first, whoever needs it, so that late joiners get the last ones
-//!    without a gap.
+//! 1. History, if the part that no subscriber needs is enough. The oldest message leaves history first, even if a subscriber still needs it, so that
+//!    late joiners get the last ones without a gap.
 //! 2. Else, if that is enough, also what keep-last subscribers have not read and may lose: the oldest that history does not keep, then history.
 //! 3. Else nothing.
 //!

@@ -25,8 +25,8 @@ const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhaustion {
-    /// Wait until subscribers release messages; after `timeout_ms`, `TimedOut`. A keep-last subscriber that reads nothing in that time is not waited
-    /// for again until it reads: publishers drop its oldest unread messages instead.
+    /// Wait until subscribers release messages. After `timeout_ms`, drop the oldest unread messages of keep-last subscribers that read nothing
+    /// meanwhile; if that is not enough, return `TimedOut`. Such a subscriber is not waited for again until it reads.
     Wait {
         /// The longest wait.
         timeout_ms: u64,

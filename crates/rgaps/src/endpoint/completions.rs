@@ -8,8 +8,8 @@
 //!
 //! Invariants  S1 segment and pool stay registered with the device until every event is complete. S2 a slot is detached only after that: a late
 //!             write would hit a word of the slot's next occupant.
-//! Deaths      of the process: the driver ends its streams before the manager sees the process dead and its socket closed, also in forked children.
-//!             Then the manager poisons its pending messages.
+//! Deaths      of the process: the driver ends its streams first. Only then does the manager see that the process is dead, and that neither it nor a
+//!             forked child has the socket. The manager then poisons the pending messages.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

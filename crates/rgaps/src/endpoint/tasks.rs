@@ -7,7 +7,7 @@
 //! Invariants  T1 a task enlists before it looks for a message, so it misses no message between its look and its sleep. T2 all listed tasks are
 //!             woken at once, so a task that is woken and dropped loses no wake-up of another. T3 when the last task is gone, the node's thread
 //!             stops watching the eventfd. T4 a take that resets the eventfd and then gets a message makes it readable again
-//!             (`Subscriber::next_held`): other tasks take the rest.
+//!             (`SubscriberInner::next_held`): other tasks take the rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
