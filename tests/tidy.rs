@@ -444,6 +444,19 @@ fn a_file_holds_one_idea() {
 }
 
 #[test]
+fn the_name_of_a_test_has_80_characters_at_most() {
+    let all = files();
+    let code = all.iter().filter(|file| file.path.ends_with(".rs") || file.path.ends_with(".py"));
+    let long = code.flat_map(|file| {
+        let names =
+            file.text.lines().filter_map(|line| line.trim_start().strip_prefix("fn ").or(line.strip_prefix("def ")));
+        let names = names.filter_map(|rest| rest.split(['(', '<']).next()).filter(|name| name.len() > 80);
+        names.map(|name| format!("{}: {name}", file.path)).collect::<Vec<_>>()
+    });
+    none("names over 80 characters", &long.collect::<Vec<_>>());
+}
+
+#[test]
 fn unsafe_lives_in_its_places_only() {
     let mut breaches = Vec::new();
     for file in sources() {

@@ -146,15 +146,15 @@ typedef enum {
 } rgaps_kind_t;
 
 /**
- * Whether a link that was cut sends messages again.
+ * Whether a publisher matches subscribers that request reliable delivery.
  */
 typedef enum {
   /**
-   * Messages in flight are lost when a link is cut.
+   * Does not match a subscriber that requests reliable.
    */
   RGAPS_BEST_EFFORT = 0,
   /**
-   * A link that was cut sends the messages again that history still has.
+   * Matches every subscriber. Every link sends unacknowledged messages again after a cut, whatever the reliability.
    */
   RGAPS_RELIABLE = 1,
 } rgaps_reliability_t;
@@ -178,7 +178,8 @@ typedef enum {
  */
 typedef enum {
   /**
-   * Waits at most `exhaustion_timeout_ms` until subscribers release messages; then returns `RGAPS_TIMED_OUT`.
+   * Waits at most `exhaustion_timeout_ms` until subscribers release messages. Then drops the oldest unread messages of keep-last subscribers that
+   * read nothing meanwhile; if that is not enough, returns `RGAPS_TIMED_OUT`.
    */
   RGAPS_WAIT = 0,
   /**

@@ -233,12 +233,12 @@ impl rgaps_meta_t {
     }
 }
 
-/// Whether a link that was cut sends messages again.
+/// Whether a publisher matches subscribers that request reliable delivery.
 #[repr(C)]
 pub enum rgaps_reliability_t {
-    /// Messages in flight are lost when a link is cut.
+    /// Does not match a subscriber that requests reliable.
     RGAPS_BEST_EFFORT = 0,
-    /// A link that was cut sends the messages again that history still has.
+    /// Matches every subscriber. Every link sends unacknowledged messages again after a cut, whatever the reliability.
     RGAPS_RELIABLE = 1,
 }
 
@@ -254,7 +254,8 @@ pub enum rgaps_durability_t {
 /// What a publisher does when its pool is full.
 #[repr(C)]
 pub enum rgaps_exhaustion_t {
-    /// Waits at most `exhaustion_timeout_ms` until subscribers release messages; then returns `RGAPS_TIMED_OUT`.
+    /// Waits at most `exhaustion_timeout_ms` until subscribers release messages. Then drops the oldest unread messages of keep-last subscribers that
+    /// read nothing meanwhile; if that is not enough, returns `RGAPS_TIMED_OUT`.
     RGAPS_WAIT = 0,
     /// Takes the oldest unread messages from keep-last subscribers.
     RGAPS_DROP_OLDEST = 1,

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_keys_are_defaults_so_that_versions_can_talk() {
+    fn missing_keys_take_their_defaults() {
         assert_eq!(serde_json::from_str::<PublisherQos>("{}").unwrap(), PublisherQos::default());
         assert_eq!(serde_json::from_str::<SubscriberQos>("{}").unwrap(), SubscriberQos::default());
     }

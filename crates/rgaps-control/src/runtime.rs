@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_outlives_a_manager_that_dies_or_leaves_clients_behind_and_ends_with_one_that_has_none() {
+    fn an_epoch_ends_only_with_a_manager_that_leaves_no_clients_behind() {
         let path = scratch("epoch");
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();

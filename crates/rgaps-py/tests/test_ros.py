@@ -43,7 +43,7 @@ def test_a_descriptor_is_the_bytes_that_rosidl_lays_out(kind):
         assert (policy.handle_of(received, kind), policy.meta_of(received, kind)) == (handle, meta)
 
 
-def test_messages_of_another_byte_order_are_left_to_the_middleware_and_short_ones_refused():
+def test_other_byte_orders_go_to_the_middleware_and_short_messages_are_refused():
     serialized = b"\x00\x01\x00\x00" + bytes(216)
     assert policy.is_little_endian(serialized) and not policy.is_little_endian(b"\x00\x00" + serialized[2:])
     assert not policy.is_little_endian(b"")

@@ -153,7 +153,7 @@ fn many(node: &Node, topics: usize) -> Vec<(Publisher<Bytes>, Subscriber<Bytes>)
 }
 
 #[test]
-fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does_not() {
+fn a_stopped_subscriber_keeps_its_slot_over_managers_and_a_dead_one_does_not() {
     if !is_isolated() {
         return;
     }

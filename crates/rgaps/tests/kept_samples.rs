@@ -260,7 +260,7 @@ fn samples_stay_though_files_are_removed_time_and_again_before_the_manager_dies(
 }
 
 #[test]
-fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_removed_before_its_manager_dies() {
+fn samples_stay_though_a_stopped_readers_lock_file_is_removed_first() {
     let mut held = Held::new("stopped", None);
     held.client.child.stop().unwrap();
     for file in held.files("client-") {
@@ -306,7 +306,7 @@ fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_renamed_or_replaced(
 }
 
 #[test]
-fn samples_stay_though_a_stopped_reader_has_no_main_thread_and_its_lock_file_is_renamed() {
+fn samples_stay_though_a_stopped_reader_without_main_thread_lost_its_lock_file() {
     for is_renamed in [false, true] {
         let start = |dir: &RuntimeDir| Client::of(dir, "role_of_a_client_without_its_main_thread", None);
         let mut held = Held::by("threads", start);
@@ -374,7 +374,7 @@ fn replaced(file: &Path, copy: &Path) {
 }
 
 #[test]
-fn samples_stay_though_the_lock_file_of_a_reader_was_replaced_before_its_manager_died() {
+fn samples_stay_though_their_readers_lock_file_was_replaced_first() {
     let mut held = Held::new("replaced", None);
     let copy = held.dir.path().with_extension("copy");
     let before = held.files("client-");

@@ -125,7 +125,7 @@ fn what_a_slow_publisher_published_while_both_managers_were_replaced_counts() {
 }
 
 #[test]
-fn what_was_published_while_managers_were_replaced_counts_however_many_followed_each_other() {
+fn what_was_published_while_managers_were_replaced_counts() {
     let _watchdog = Watchdog::new(LONG * 2);
     let mut hosts = Hosts::new("many", PublisherQos::default());
     hosts.pass(0, 1);
@@ -141,7 +141,7 @@ fn what_was_published_while_managers_were_replaced_counts_however_many_followed_
 }
 
 #[test]
-fn a_late_joiner_takes_latched_messages_of_another_host_once_though_its_manager_died() {
+fn a_late_joiner_takes_remote_latched_messages_once_though_its_manager_died() {
     let _watchdog = Watchdog::new(LONG * 2);
     let qos = PublisherQos { durability: Durability::TransientLocal, history_depth: 5, ..PublisherQos::default() };
     let mut hosts = Hosts::new("again", qos);

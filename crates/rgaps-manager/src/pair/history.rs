@@ -115,7 +115,7 @@ fn a_late_joiner_takes_a_latched_message_once_though_its_manager_dies() {
 }
 
 #[test]
-fn a_late_joiner_takes_a_latched_message_once_though_the_port_is_made_anew_for_larger_messages() {
+fn a_late_joiner_takes_a_latched_message_once_though_the_port_was_enlarged() {
     let (mut pair, mut early, mut late) = latched_and_late();
     pair.topic.publishers.values_mut().for_each(|publisher| publisher.pool_bytes *= 4);
     pair.publish.reconcile(&mut pair.topic, &pair.directory);

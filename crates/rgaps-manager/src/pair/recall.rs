@@ -11,7 +11,7 @@ fn acknowledged(pair: &mut Pair) {
 }
 
 #[test]
-fn what_was_counted_and_acknowledged_is_not_counted_again_though_a_message_was_on_the_way() {
+fn what_was_counted_and_acknowledged_is_not_counted_again() {
     let late = DeferredBackend::default();
     let config = Config { keep_all_timeout_ms: 100, peer_timeout_ms: 60_000, ..Config::default() };
     let mut pair = Pair::configured(host(), Arc::new(late.clone()), 20, config);

@@ -231,7 +231,7 @@ fn free_the_port_and_reuse_it(pair: &Pair, subscriber: &mut Subscriber) {
 }
 
 #[test]
-fn messages_lost_while_a_successors_local_publisher_reuses_the_ports_slot_are_counted() {
+fn messages_lost_while_the_ports_slot_is_reused_are_counted() {
     let (mut pair, mut subscriber) = cut(2);
     (0..10).for_each(|_| pair.send(100));
     free_the_port_and_reuse_it(&pair, &mut subscriber);
@@ -241,7 +241,7 @@ fn messages_lost_while_a_successors_local_publisher_reuses_the_ports_slot_are_co
 }
 
 #[test]
-fn latched_messages_arrive_once_though_a_successors_local_publisher_reuses_the_ports_slot() {
+fn latched_messages_arrive_once_though_the_ports_slot_is_reused() {
     let mut pair = Pair::new(host(), 20, 60_000);
     pair.latch(5);
     let mut subscriber = pair.subscriber();
@@ -379,7 +379,7 @@ fn a_later_subscriber_does_not_count_what_a_publisher_lost_before_it_joined() {
 }
 
 #[test]
-fn a_later_subscriber_does_not_count_the_missing_first_messages_from_before_it_joined() {
+fn a_later_subscriber_counts_no_missing_messages_from_before_it_joined() {
     let (mut pair, mut subscriber) = cut(2);
     let mut newcomer = Newcomer::join(&pair, NEWCOMER);
     newcomer.send(&pair, 5);

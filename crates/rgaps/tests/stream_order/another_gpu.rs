@@ -43,7 +43,7 @@ fn seen(node: &Node, sample: &Sample<Bytes>, stream: &Stream) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_on_another_gpu_that_does_not_reach_the_pools_gets_one_copy_of_each_message() {
+fn a_node_on_a_gpu_without_access_to_the_pools_gets_one_copy_of_each_message() {
     if on_standin(&APART) {
         messages_are_copied_once_a_node();
     }

@@ -105,7 +105,7 @@ fn a_message_of_several_holders_waits_for_the_stream_captured_when_one_released_
 }
 
 #[test]
-fn a_message_whose_last_holder_names_no_stream_waits_for_the_one_that_it_was_taken_on() {
+fn a_message_whose_last_holder_names_no_stream_waits_for_that_of_its_take() {
     if !on_standin(&[]) {
         return;
     }
