@@ -81,7 +81,7 @@ pub enum RingError {
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The other host did not answer.
-    #[error("host {0} did not answer within {1} ms")]
+    #[error("host {0} did not answer within {1} ms; check that its rgapsd runs")]
     TimedOut(HostId, u128),
     /// No such host is reachable; known at once, without waiting.
     #[error(

@@ -135,7 +135,7 @@ impl SubscriberQos {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 pub enum Mismatch {
     /// They have different types.
-    #[error("the publisher sends {offered}, the subscriber wants {requested}")]
+    #[error("the publisher sends {offered}, the subscriber wants {requested}; use one type, or another topic")]
     Type {
         /// The publisher's.
         offered: String,

@@ -90,7 +90,7 @@ pub enum RuntimeError {
         source: io::Error,
     },
     /// Another manager runs here.
-    #[error("a manager already runs in {path}")]
+    #[error("a manager already runs in {path}; use it, or set another RGAPS_RUNTIME_DIR")]
     Locked {
         /// The path.
         path: PathBuf,

@@ -186,7 +186,7 @@ pub enum DeviceError {
     #[error("work on the device was not done within {} ms; the device is stuck or badly overloaded", .0.as_millis())]
     TimedOut(Duration),
     /// The device reported a failure of work that was started.
-    #[error("the device failed: {0}")]
+    #[error("the device failed: {0}; see rgaps doctor")]
     Failed(String),
     /// Too many copies are under way, or a chunk contradicts its message.
     #[error(transparent)]

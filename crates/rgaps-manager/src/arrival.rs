@@ -364,7 +364,11 @@ impl Arrival {
         }
         let mut bytes = [0; ENVELOPE_BYTES_MAX];
         let length = usize::try_from(envelope.bytes).unwrap_or(usize::MAX);
-        let Some(place) = bytes.get_mut(..length) else { return Err(format!("an envelope of {length} B")) };
+        let Some(place) = bytes.get_mut(..length) else {
+            return Err(format!(
+                "an envelope of {length} B exceeds {ENVELOPE_BYTES_MAX} B; use one version of RGAPS on all hosts"
+            ));
+        };
         self.arrivals.copy_out(record, 0, place).map_err(|error| error.to_string())?;
         let opened = envelope::open(place).map_err(|error| error.to_string())?;
         if matches!(verdict, Verdict::Seen(..)) && opened.history_depth == 0 {

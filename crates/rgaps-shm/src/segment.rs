@@ -52,10 +52,12 @@ pub enum AttachError {
         mapped: u64,
     },
     /// It belongs to another topic, or a subscriber's words to another subscriber.
-    #[error("the segment, or a subscriber's words, belong to another topic or slot than the requested one")]
+    #[error(
+        "the segment, or a subscriber's words, belong to another topic or slot than the requested one; create the publisher or subscriber again"
+    )]
     Topic,
     /// It is not the memory that rgapsd made for the topic.
-    #[error("the segment is not the one that rgapsd made for the topic")]
+    #[error("the segment is not the one that rgapsd made for the topic; create the publisher or subscriber again")]
     Another,
 }
 

@@ -29,6 +29,9 @@ mod tests {
             NodeError::from(SessionError::TimedOut { waited_ms: 7, pid: 9, log: "/run/rgaps/rgapsd.log".into() });
         assert_eq!((format!("{error}"), format!("{error:?}")), (text.to_owned(), text.to_owned()));
         let error = TakeError::Pool { topic: "/topic".to_owned(), slot: 3, source: error };
-        assert_eq!(format!("{error:?}"), format!("/topic: the pool of publisher slot 3 could not be mapped: {text}"));
+        assert_eq!(
+            format!("{error:?}"),
+            format!("/topic: the pool of publisher slot 3 could not be mapped: {text}; take again")
+        );
     }
 }

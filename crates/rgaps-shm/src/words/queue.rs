@@ -85,10 +85,14 @@ pub enum Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// The words contradict each other: a process broke the protocol.
-    #[error("the queue is corrupt at position {0}: a process that maps this topic has overwritten it")]
+    #[error(
+        "the queue is corrupt at position {0}: a process that maps this topic has overwritten it; end all programs of the topic, then start them again"
+    )]
     Corrupt(u64),
     /// Other writers won every attempt.
-    #[error("no queue position could be reserved in {ATTEMPTS_MAX} attempts: other publishers won each of them")]
+    #[error(
+        "no queue position could be reserved in {ATTEMPTS_MAX} attempts: other publishers won each of them; publish again"
+    )]
     Contended,
 }
 

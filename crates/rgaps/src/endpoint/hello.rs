@@ -77,7 +77,7 @@ pub enum SessionError {
         log: PathBuf,
     },
     /// The answer is not one to this request.
-    #[error("rgapsd sent an answer that does not belong to the request")]
+    #[error("rgapsd sent an answer that does not belong to the request; restart rgapsd, and use one version of RGAPS")]
     Confused,
     /// A system call failed.
     #[error("{0}")]

@@ -44,7 +44,7 @@ pub enum PublishError {
         source: MetaError,
     },
     /// The buffer given to `push` does not have the number of bytes that the metadata describes.
-    #[error("{topic}: the metadata describes {described} B, the buffer has {given} B")]
+    #[error("{topic}: the metadata describes {described} B, the buffer has {given} B; make them agree")]
     Length {
         /// The topic.
         topic: String,

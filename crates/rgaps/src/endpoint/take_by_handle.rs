@@ -56,7 +56,7 @@ pub enum TakeByHandleError {
         found: u32,
     },
     /// The handle names another kind of message.
-    #[error("{topic}: the handle is of kind {found}, the topic of {wanted}")]
+    #[error("{topic}: the handle is of kind {found}, the topic of {wanted}; take it with a subscriber of its own kind")]
     Kind {
         /// The topic.
         topic: String,
@@ -99,7 +99,9 @@ pub enum TakeByHandleError {
     },
     /// The message was published before the subscriber joined. The middleware that carries handles may have kept some: as many a publisher as the
     /// subscriber's depth (64 at most) are answered with `Early`. Further ones must be replayed, and are `Gone`.
-    #[error("{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber joined")]
+    #[error(
+        "{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber joined; subscribe earlier, or use transient_local on both sides"
+    )]
     Early {
         /// The topic.
         topic: String,

@@ -33,7 +33,7 @@ use crate::types::{MetaError, ViewError};
 #[derive(thiserror::Error)]
 pub enum TakeError {
     /// The publisher's pool could not be mapped. The next take tries the same message again; it is lost only if the pool no longer exists.
-    #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}")]
+    #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}; take again")]
     Pool {
         /// The topic.
         topic: String,
@@ -73,7 +73,9 @@ pub enum TakeError {
         source: DeviceError,
     },
     /// The message's bytes were never written: its publisher died, or its device failed.
-    #[error("{topic}: message {sequence} was never completed: its publisher died, or its device failed")]
+    #[error(
+        "{topic}: message {sequence} was never completed: its publisher died, or its device failed; take the next one"
+    )]
     Poisoned {
         /// The topic.
         topic: String,
