@@ -1,7 +1,7 @@
 //! `bench link`: a ring over tcp against one bare socket that fills memory of the same kind.
 //!
 //! ```text
-//!   ours  source ──TcpSender::post──▶ loopback ──SocketReader──▶ ring of 64 MiB ──Arrivals──▶ released, credit goes back
+//!   ours  source ──TcpSender::post──▶ loopback ──SocketReader──▶ ring of 64 MiB ──TcpReceiver──▶ released, credit goes back
 //!   bare  source ──write_all────────▶ loopback ──read(2)──────────────────▶ 64 MiB of the same memory, in a circle
 //! ```
 //!

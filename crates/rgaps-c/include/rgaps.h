@@ -1283,7 +1283,7 @@ rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
  * const int64_t shape[] = {2, 2};
  * check(rgaps_publisher_create(node, "activations", RGAPS_KIND_TENSOR, NULL, &publisher));
  * check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 2, shape));
- * check(rgaps_publisher_push_message(publisher, &meta, values, sizeof values, NULL, NULL));
+ * check(rgaps_publisher_push_on(publisher, &meta, values, sizeof values, NULL, NULL));
  * ```
  *
  * @param meta     describes `bytes` bytes
@@ -1293,12 +1293,12 @@ rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
  *                 backend.
  * @param handle   names the message; may be NULL
  */
-rgaps_status_t rgaps_publisher_push_message(const rgaps_publisher_t *publisher,
-                                            const rgaps_meta_t *meta,
-                                            const void *data,
-                                            uint64_t bytes,
-                                            void *stream,
-                                            rgaps_message_handle_t *handle);
+rgaps_status_t rgaps_publisher_push_on(const rgaps_publisher_t *publisher,
+                                       const rgaps_meta_t *meta,
+                                       const void *data,
+                                       uint64_t bytes,
+                                       void *stream,
+                                       rgaps_message_handle_t *handle);
 
 /**
  * Publishes a copy of host memory, whatever the node's device: one copy into the pool, complete when the call returns.
@@ -1959,13 +1959,13 @@ rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t
  * rgaps_sample_t *sample;
  * struct pollfd watched = {.events = POLLIN};
  * check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
- * check(rgaps_subscriber_fd(subscriber, &watched.fd));
+ * check(rgaps_subscriber_event_fd(subscriber, &watched.fd));
  * if (poll(&watched, 1, 1) > 0)
  *   while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) check(rgaps_sample_release(sample, NULL));
  * ```
  */
-rgaps_status_t rgaps_subscriber_fd(const rgaps_subscriber_t *subscriber,
-                                   int32_t *fd);
+rgaps_status_t rgaps_subscriber_event_fd(const rgaps_subscriber_t *subscriber,
+                                         int32_t *fd);
 
 /**
  * The counters of a subscriber.

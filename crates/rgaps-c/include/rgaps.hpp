@@ -376,10 +376,10 @@ class Publisher {
     const auto status = rgaps_publisher_loan(publisher_.get(), &meta.c(), &loan);
     return detail::made(status, Loan<M>(loan));
   }
-  /// Publishes a copy of device memory, in stream order: one copy on the device. See rgaps_publisher_push_message.
+  /// Publishes a copy of device memory, in stream order: one copy on the device. See rgaps_publisher_push_on.
   Result<rgaps_message_handle_t> push(const M &meta, const void *data, std::uint64_t bytes, Stream stream = nullptr) const {
     rgaps_message_handle_t handle{};
-    const auto status = rgaps_publisher_push_message(publisher_.get(), &meta.c(), data, bytes, stream, &handle);
+    const auto status = rgaps_publisher_push_on(publisher_.get(), &meta.c(), data, bytes, stream, &handle);
     return detail::made(status, std::move(handle));
   }
   /// Publishes a copy of host memory, whatever the node's device: one copy, complete when the call returns.
@@ -543,10 +543,10 @@ class Subscriber {
   }
   /// Ends waits and takes by handle in other threads; later calls do not wait. See rgaps_subscriber_interrupt.
   Result<void> interrupt() const { return detail::done(rgaps_subscriber_interrupt(subscriber_.get())); }
-  /// A file descriptor for epoll; see rgaps_subscriber_fd.
+  /// A file descriptor for epoll; see rgaps_subscriber_event_fd.
   Result<int> fd() const {
     std::int32_t fd = -1;
-    const auto status = rgaps_subscriber_fd(subscriber_.get(), &fd);
+    const auto status = rgaps_subscriber_event_fd(subscriber_.get(), &fd);
     return detail::made(status, static_cast<int>(fd));
   }
   /// Counters of the subscriber.

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn rgaps_publisher_loan(
 /// const int64_t shape[] = {2, 2};
 /// check(rgaps_publisher_create(node, "activations", RGAPS_KIND_TENSOR, NULL, &publisher));
 /// check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 2, shape));
-/// check(rgaps_publisher_push_message(publisher, &meta, values, sizeof values, NULL, NULL));
+/// check(rgaps_publisher_push_on(publisher, &meta, values, sizeof values, NULL, NULL));
 /// ```
 ///
 /// @param meta     describes `bytes` bytes
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn rgaps_publisher_loan(
 ///                 backend.
 /// @param handle   names the message; may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_publisher_push_message(
+pub unsafe extern "C" fn rgaps_publisher_push_on(
     publisher: *const rgaps_publisher_t,
     meta: Option<&rgaps_meta_t>,
     data: *const c_void,

@@ -379,12 +379,12 @@ pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
 /// rgaps_sample_t *sample;
 /// struct pollfd watched = {.events = POLLIN};
 /// check(rgaps_subscriber_create(node, "raw", RGAPS_KIND_BYTES, NULL, &subscriber));
-/// check(rgaps_subscriber_fd(subscriber, &watched.fd));
+/// check(rgaps_subscriber_event_fd(subscriber, &watched.fd));
 /// if (poll(&watched, 1, 1) > 0)
 ///   while (rgaps_subscriber_take(subscriber, &sample) == RGAPS_OK) check(rgaps_sample_release(sample, NULL));
 /// ```
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_subscriber_fd(
+pub unsafe extern "C" fn rgaps_subscriber_event_fd(
     subscriber: *const rgaps_subscriber_t,
     fd: Option<&mut MaybeUninit<i32>>,
 ) -> rgaps_status_t {

@@ -63,7 +63,7 @@ static void every_call_in_a_forked_child_says_so(void) {
   FORKED(rgaps_subscriber_create(node, "/ctest/child", 0, NULL, &subscribed));
   FORKED(rgaps_publisher_loan(publisher, &meta, &loaned));
   FORKED(rgaps_publisher_push_host(publisher, &meta, &number, 8, NULL));
-  FORKED(rgaps_publisher_push_message(publisher, &meta, &number, 8, NULL, NULL));
+  FORKED(rgaps_publisher_push_on(publisher, &meta, &number, 8, NULL, NULL));
   FORKED((rgaps_status_t)rgaps_publisher_push(publisher, 8, &number));
   FORKED(rgaps_publisher_statistics(publisher, &published));
   CHECK(rgaps_publisher_subscriber_count(publisher) == 0);
@@ -77,7 +77,7 @@ static void every_call_in_a_forked_child_says_so(void) {
   FORKED(rgaps_subscriber_take_on(subscriber, NULL, &taken));
   FORKED(rgaps_subscriber_take_all(subscriber, &taken, 1, &number));
   FORKED(rgaps_subscriber_wait(subscriber, UINT64_MAX, &taken));
-  FORKED(rgaps_subscriber_fd(subscriber, &fd));
+  FORKED(rgaps_subscriber_event_fd(subscriber, &fd));
   FORKED(rgaps_subscriber_statistics(subscriber, &statistics));
   CHECK(rgaps_subscriber_pull(subscriber) == NULL && rgaps_error_status() == RGAPS_FORKED);
   FORKED(rgaps_sample_meta(message, &meta));
@@ -211,7 +211,7 @@ int main(void) {
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   OK(rgaps_loan_data(loan, &data, NULL));
   memcpy(data, &number, sizeof number);
-  OK(rgaps_subscriber_fd(subscriber, &subscriber_fd));
+  OK(rgaps_subscriber_event_fd(subscriber, &subscriber_fd));
   for (size_t index = 0; index < sizeof children / sizeof *children; index++) {
     in_child(children[index]);
     the_parent_goes_on();

@@ -113,7 +113,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
 
     if (is_on_host) {
       fill(buffer, topic.bytes, 3);
-      OK(rgaps_publisher_push_message(topic.publisher, &topic.meta, buffer, topic.bytes, NULL, NULL));
+      OK(rgaps_publisher_push_on(topic.publisher, &topic.meta, buffer, topic.bytes, NULL, NULL));
       take_and_look(&topic, 3);
     }
     free(buffer);
@@ -228,7 +228,7 @@ static void an_empty_message_is_delivered(void) {
   rgaps_loan_t *loan = NULL;
   void *data = &meta;
   OK(rgaps_publisher_push_host(publisher, &meta, NULL, 0, NULL));
-  OK(rgaps_publisher_push_message(publisher, &meta, NULL, 0, NULL, NULL));
+  OK(rgaps_publisher_push_on(publisher, &meta, NULL, 0, NULL, NULL));
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   OK(rgaps_loan_data(loan, &data, NULL));
   OK(rgaps_loan_publish(loan, NULL, NULL));
@@ -303,8 +303,8 @@ static void a_file_descriptor_is_readable_while_a_message_may_be_ready(void) {
   struct pollfd polled = {.fd = -1, .events = POLLIN};
   int32_t again = -1;
   uint64_t next = 0;
-  OK(rgaps_subscriber_fd(subscriber, &polled.fd));
-  OK(rgaps_subscriber_fd(subscriber, &again));
+  OK(rgaps_subscriber_event_fd(subscriber, &polled.fd));
+  OK(rgaps_subscriber_event_fd(subscriber, &again));
   CHECK(polled.fd >= 0 && again == polled.fd);
   for (int round = 0; round < 100; round++) {
     publish_number(publisher, 2 * (uint64_t)round);

@@ -54,7 +54,7 @@ static void signals_disturb_no_call(void) {
     rgaps_sample_t *message = NULL;
     pthread_t thread;
     int32_t fd = -1;
-    OK(rgaps_subscriber_fd(subscriber, &fd));
+    OK(rgaps_subscriber_event_fd(subscriber, &fd));
     CHECK(pthread_create(&thread, NULL, publish_after_signals, publisher) == 0);
     OK(rgaps_subscriber_wait(subscriber, timeouts[round % 5], &message));
     CHECK(number_in(message) == 42);
@@ -77,7 +77,7 @@ static void destroyed_objects_leave_no_file_descriptor_and_no_thread(void) {
     rgaps_publisher_t *publisher = publisher_of(own, "/ctest/left", RGAPS_KIND_BYTES);
     rgaps_subscriber_t *subscriber = subscriber_of(own, "/ctest/left", RGAPS_KIND_BYTES);
     int32_t fd = -1;
-    OK(rgaps_subscriber_fd(subscriber, &fd));
+    OK(rgaps_subscriber_event_fd(subscriber, &fd));
     publish_number(publisher, 1);
     CHECK(next_number(subscriber) == 1);
     rgaps_subscriber_destroy(subscriber);

@@ -239,7 +239,7 @@ static void *use_until_it_is_gone(void *argument) {
       number_in(message);
       OK(rgaps_sample_release(message, NULL));
     }
-    taken = count % 2 ? rgaps_subscriber_statistics(used->subscriber, &statistics) : rgaps_subscriber_fd(used->subscriber, &fd);
+    taken = count % 2 ? rgaps_subscriber_statistics(used->subscriber, &statistics) : rgaps_subscriber_event_fd(used->subscriber, &fd);
     if (count % 3 == 0) rgaps_subscriber_pull(used->subscriber);
     count++;
     atomic_fetch_add(&used->rounds, 1);

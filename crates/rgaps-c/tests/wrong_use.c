@@ -45,8 +45,8 @@ static void a_call_says_which_argument_is_null(void) {
   FAILS(rgaps_publisher_loan(publisher, &meta, NULL), RGAPS_INVALID_ARGUMENT, "loan is NULL");
   FAILS(rgaps_publisher_push_host(publisher, NULL, &number, 8, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
   FAILS(rgaps_publisher_push_host(publisher, &meta, NULL, 8, NULL), RGAPS_INVALID_ARGUMENT, "data is NULL");
-  FAILS(rgaps_publisher_push_message(publisher, NULL, &number, 8, NULL, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
-  FAILS(rgaps_publisher_push_message(publisher, &meta, NULL, 8, NULL, NULL), RGAPS_INVALID_ARGUMENT, "data is NULL");
+  FAILS(rgaps_publisher_push_on(publisher, NULL, &number, 8, NULL, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
+  FAILS(rgaps_publisher_push_on(publisher, &meta, NULL, 8, NULL, NULL), RGAPS_INVALID_ARGUMENT, "data is NULL");
   FAILS(rgaps_publisher_statistics(publisher, NULL), RGAPS_INVALID_ARGUMENT, "statistics is NULL");
   CHECK(rgaps_publisher_push(publisher, 8, NULL) == RGAPS_INVALID_ARGUMENT);
   CHECK(strcmp(rgaps_error_text(), "device_pointer is NULL") == 0);
@@ -62,7 +62,7 @@ static void a_call_says_which_argument_is_null(void) {
   FAILS(rgaps_subscriber_take_all(subscriber, NULL, 1, &number), RGAPS_INVALID_ARGUMENT, "messages is NULL");
   FAILS(rgaps_subscriber_take_all(subscriber, &taken, 1, NULL), RGAPS_INVALID_ARGUMENT, "count is NULL");
   FAILS(rgaps_subscriber_wait(subscriber, 0, NULL), RGAPS_INVALID_ARGUMENT, "message is NULL");
-  FAILS(rgaps_subscriber_fd(subscriber, NULL), RGAPS_INVALID_ARGUMENT, "fd is NULL");
+  FAILS(rgaps_subscriber_event_fd(subscriber, NULL), RGAPS_INVALID_ARGUMENT, "fd is NULL");
   FAILS(rgaps_subscriber_statistics(subscriber, NULL), RGAPS_INVALID_ARGUMENT, "statistics is NULL");
   FAILS(rgaps_sample_meta(message, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
   FAILS(rgaps_sample_info(message, NULL), RGAPS_INVALID_ARGUMENT, "info is NULL");
@@ -125,7 +125,7 @@ static void no_publisher_is(struct wrong wrong) {
   uint64_t number = 0;
   FAILS(rgaps_publisher_loan(wrong.handle, &meta, &loaned), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_push_host(wrong.handle, &meta, &number, 8, &handle), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_publisher_push_message(wrong.handle, &meta, &number, 8, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_publisher_push_on(wrong.handle, &meta, &number, 8, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS((rgaps_status_t)rgaps_publisher_push(wrong.handle, 8, &number), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_statistics(wrong.handle, &statistics), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(rgaps_publisher_subscriber_count(wrong.handle) == 0 && rgaps_error_status() == RGAPS_INVALID_HANDLE);
@@ -142,7 +142,7 @@ static void no_subscriber_is(struct wrong wrong) {
   FAILS(rgaps_subscriber_take_on(wrong.handle, NULL, &taken), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_take_all(wrong.handle, &taken, 1, &count), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_wait(wrong.handle, UINT64_MAX, &taken), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_subscriber_fd(wrong.handle, &fd), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_subscriber_event_fd(wrong.handle, &fd), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_interrupt(wrong.handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_statistics(wrong.handle, &statistics), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(rgaps_subscriber_pull(wrong.handle) == NULL && rgaps_error_status() == RGAPS_INVALID_HANDLE);
@@ -422,7 +422,7 @@ static void sizes_beyond_all_memory_are_refused(void) {
   {
     rgaps_meta_t huge = bytes_meta(UINT64_MAX);
     FAILS(rgaps_publisher_push_host(publisher, &huge, &number, UINT64_MAX, NULL), RGAPS_INVALID_ARGUMENT, "18446744073709551615");
-    FAILS(rgaps_publisher_push_message(publisher, &huge, &number, UINT64_MAX, NULL, NULL), RGAPS_INVALID_ARGUMENT, "");
+    FAILS(rgaps_publisher_push_on(publisher, &huge, &number, UINT64_MAX, NULL, NULL), RGAPS_INVALID_ARGUMENT, "");
     CHECK(rgaps_publisher_push(publisher, SIZE_MAX, &number) == RGAPS_INVALID_ARGUMENT);
   }
   FAILS(rgaps_node_topics(node, MARK, UINT64_MAX, &count), RGAPS_INVALID_ARGUMENT, "18446744073709551615");

@@ -2,15 +2,15 @@
 //! clock.
 //!
 //! ```text
-//!   token declared or undeclared ──▶ Directory (the state) ──▶ a lane: the host's own, or the newcomers' ──poll_change──▶ manager
+//!   token declared or undeclared ──▶ Directory (the state) ──▶ a queue: the host's own, or the newcomers' ──poll_change──▶ manager
 //! ```
 //!
-//! A lane is a set of pending changes. A token that is declared and undeclared a thousand times is therefore one change: the manager looks at its
-//! topic once, if this host has the topic. Hosts that have been there for a while have a lane each. All others share one, so invented identities
-//! gain nothing. The lanes are served round-robin, each at a bounded rate.
+//! A queue is a set of pending changes. A token that is declared and undeclared a thousand times is therefore one change: the manager looks at its
+//! topic once, if this host has the topic. Hosts that have been there for a while have a queue each. All others share one, so invented identities
+//! gain nothing. The queues are served round-robin, each at a bounded rate.
 //!
-//! Invariants  A1 the manager has seen the directory's state of a topic or host, or the topic or host is in a lane.
-//!             A2 lanes hold topics of this host, and hosts that the manager or the directory knows: nothing grows with the number of events.
+//! Invariants  A1 the manager has seen the directory's state of a topic or host, or the topic or host is in a queue.
+//!             A2 queues hold topics of this host, and hosts that the manager or the directory knows: nothing grows with the number of events.
 //!             A3 what the directory refused for lack of room is queried again when there is room (`poll_ask`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -100,7 +100,7 @@ impl Announcement {
     }
 }
 
-/// A change that the manager looks at. The order is the order in a lane.
+/// A change that the manager looks at. The order is the order in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// A host has appeared, is gone, or has another name. Changes of its topics follow; the manager adds topics that only have links with it
@@ -163,14 +163,14 @@ impl Rate {
 
 /// Waiting changes, served in a circle, from the last served one on.
 #[derive(Debug)]
-struct Lane {
+struct ChangeQueue {
     waiting: BTreeSet<Change>,
     last: Option<Change>,
     rate: Rate,
     was_held: bool,
 }
 
-impl Lane {
+impl ChangeQueue {
     fn new(now: Instant, every: Duration) -> Self {
         Self { waiting: BTreeSet::new(), last: None, rate: Rate::new(now, every), was_held: false }
     }
@@ -188,8 +188,8 @@ impl Lane {
 #[derive(Debug)]
 struct Known {
     since: Instant,
-    /// Its lane, once it is not a newcomer any more.
-    lane: Option<Lane>,
+    /// Its queue, once it is not a newcomer any more.
+    queue: Option<ChangeQueue>,
 }
 
 /// A running query of the network.
@@ -208,7 +208,7 @@ pub struct Announcements {
     /// Topics of this host.
     watched: HashSet<TopicKey>,
     known: BTreeMap<HostId, Known>,
-    newcomers: Lane,
+    newcomers: ChangeQueue,
     /// The host that was served last; `None` for the newcomers.
     turn: Option<HostId>,
     /// Hosts that the manager knows, with the names that it knows.
@@ -226,7 +226,7 @@ impl Announcements {
             hosts_max: limits.count(Budget::Hosts),
             watched: HashSet::new(),
             known: BTreeMap::new(),
-            newcomers: Lane::new(now, NEWCOMERS_CHANGE_EVERY),
+            newcomers: ChangeQueue::new(now, NEWCOMERS_CHANGE_EVERY),
             turn: None,
             told: HashMap::new(),
             asking: None,
@@ -250,8 +250,8 @@ impl Announcements {
         self.watched.remove(key);
         let change = Change::Topic(key.clone());
         self.newcomers.waiting.remove(&change);
-        self.known.values_mut().filter_map(|known| known.lane.as_mut()).for_each(|lane| {
-            lane.waiting.remove(&change);
+        self.known.values_mut().filter_map(|known| known.queue.as_mut()).for_each(|queue| {
+            queue.waiting.remove(&change);
         });
     }
 
@@ -331,8 +331,8 @@ impl Announcements {
 
     /// When `poll_change` may next have a change.
     pub fn due(&self) -> Option<Instant> {
-        let lanes = self.known.values().filter_map(|known| known.lane.as_ref()).chain([&self.newcomers]);
-        lanes.filter(|lane| !lane.waiting.is_empty()).map(|lane| lane.rate.opens().unwrap_or(lane.rate.due)).min()
+        let queues = self.known.values().filter_map(|known| known.queue.as_ref()).chain([&self.newcomers]);
+        queues.filter(|queue| !queue.waiting.is_empty()).map(|queue| queue.rate.opens().unwrap_or(queue.rate.due)).min()
     }
 
     /// Figures for people.
@@ -364,10 +364,10 @@ impl Announcements {
     fn host_changed(&mut self, now: Instant, host: HostId) -> bool {
         let is_there = self.directory.knows(host);
         if is_there && self.known.len() < self.hosts_max {
-            self.known.entry(host).or_insert(Known { since: now, lane: None });
+            self.known.entry(host).or_insert(Known { since: now, queue: None });
         }
-        if !is_there && let Some(lane) = self.known.remove(&host).and_then(|known| known.lane) {
-            self.newcomers.waiting.extend(lane.waiting);
+        if !is_there && let Some(queue) = self.known.remove(&host).and_then(|known| known.queue) {
+            self.newcomers.waiting.extend(queue.waiting);
         }
         if !is_there && !self.told.contains_key(&host) {
             // The manager does not know the host and need not; but it may have looked at the host's topics meanwhile.
@@ -381,39 +381,39 @@ impl Announcements {
     }
 
     fn wait(&mut self, now: Instant, host: HostId, change: Change) -> bool {
-        let lane = match self.known.get_mut(&host) {
+        let queue = match self.known.get_mut(&host) {
             Some(known) if now.duration_since(known.since) >= NEWCOMER_FOR => {
-                known.lane.get_or_insert_with(|| Lane::new(now, CHANGE_EVERY))
+                known.queue.get_or_insert_with(|| ChangeQueue::new(now, CHANGE_EVERY))
             }
             _ => &mut self.newcomers,
         };
-        lane.waiting.insert(change)
+        queue.waiting.insert(change)
     }
 
-    /// The next change of the lanes in turn: the hosts in their order, then the newcomers.
+    /// The next change of the queues in turn: the hosts in their order, then the newcomers.
     fn next(&mut self, now: Instant) -> Option<Change> {
         let behind = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let waits = |known: &Known| known.lane.as_ref().is_some_and(|lane| !lane.waiting.is_empty());
+        let waits = |known: &Known| known.queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty());
         let later =
             self.known.range((behind, Bound::Unbounded)).filter(|(_, known)| waits(known)).map(|(id, _)| Some(*id));
         let earlier = self.known.range(..).filter(|(_, known)| waits(known)).map(|(id, _)| Some(*id));
         let turns: Vec<Option<HostId>> = later.chain([None]).chain(earlier).collect();
         for turn in turns {
-            let lane = match turn {
+            let queue = match turn {
                 None => &mut self.newcomers,
-                Some(host) => match self.known.get_mut(&host).and_then(|known| known.lane.as_mut()) {
-                    Some(lane) => lane,
+                Some(host) => match self.known.get_mut(&host).and_then(|known| known.queue.as_mut()) {
+                    Some(queue) => queue,
                     None => continue,
                 },
             };
-            if !lane.rate.is_open(now) {
-                let was_held = std::mem::replace(&mut lane.was_held, !lane.waiting.is_empty());
-                self.counters.held_back += u64::from(lane.was_held && !was_held);
+            if !queue.rate.is_open(now) {
+                let was_held = std::mem::replace(&mut queue.was_held, !queue.waiting.is_empty());
+                self.counters.held_back += u64::from(queue.was_held && !was_held);
                 continue;
             }
-            if let Some(change) = lane.next() {
-                lane.was_held = false;
-                lane.rate.serve(now);
+            if let Some(change) = queue.next() {
+                queue.was_held = false;
+                queue.rate.serve(now);
                 self.turn = turn;
                 self.counters.changes += 1;
                 return Some(change);
@@ -462,8 +462,8 @@ mod tests {
     }
 
     fn waiting(of: &Announcements) -> usize {
-        let lanes = of.known.values().filter_map(|known| known.lane.as_ref()).chain([&of.newcomers]);
-        lanes.map(|lane| lane.waiting.len()).sum()
+        let queues = of.known.values().filter_map(|known| known.queue.as_ref()).chain([&of.newcomers]);
+        queues.map(|queue| queue.waiting.len()).sum()
     }
 
     fn all(of: &mut Announcements, now: Instant) -> Vec<Change> {

@@ -66,7 +66,7 @@ pub(crate) struct ArrivalSetup {
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<ArrivalControl>,
     /// The transport, and why it is not a better one.
-    pub(crate) over: String,
+    pub(crate) transport_text: String,
 }
 
 /// A message of which a part has arrived.
@@ -116,9 +116,9 @@ pub(crate) struct Arrival {
     torn: u64,
     has_stepped: bool,
     /// A message dropped because of a budget was already reported.
-    has_been_over: bool,
+    has_reported_over: bool,
     /// Bytes copied since the pool's memory was last measured.
-    unlooked: u64,
+    unmeasured_bytes: u64,
 }
 
 impl Arrival {
@@ -173,8 +173,8 @@ impl Arrival {
             dropped: 0,
             torn: 0,
             has_stepped: false,
-            has_been_over: false,
-            unlooked: 0,
+            has_reported_over: false,
+            unmeasured_bytes: 0,
         };
         if let Err(lost) = hand_over.send(arrival) {
             let (state, why) = (Box::new(lost.0.state), "its thread is gone".to_owned());
@@ -185,8 +185,10 @@ impl Arrival {
     fn run(mut self) {
         let span = tracing::info_span!("path3", topic = %self.setup.key, from = %self.setup.host_name);
         let entered = span.entered();
-        tracing::info!("connected over {}", self.setup.over);
-        self.setup.control.set_status(format!("from {}: connected over {}", self.setup.host_name, self.setup.over));
+        tracing::info!("connected over {}", self.setup.transport_text);
+        self.setup
+            .control
+            .set_status(format!("from {}: connected over {}", self.setup.host_name, self.setup.transport_text));
         let why = loop {
             self.show();
             if self.setup.control.should_stop() {
@@ -408,7 +410,7 @@ impl Arrival {
             pool: PoolPart::of(self.state.pool.as_ref(), 0),
             buffer: &self.setup.buffer,
         };
-        self.unlooked += span.bytes;
+        self.unmeasured_bytes += span.bytes;
         let target = PoolBlock { pool_offset: loan.offset(), bytes: partial.info.bytes };
         let arrived = ArrivedChunk { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
         self.copied_at = if self.copies.under_way() == 0 { Instant::now() } else { self.copied_at };

@@ -177,21 +177,21 @@ impl Outbox {
     }
 
     /// Releases the messages that the other host has consumed. True if there was one.
-    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, count: &mut SentMessages) -> bool {
+    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender, sent: &mut SentMessages) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
             self.release(|outgoing| outgoing.head.id == id);
             if self.skipped.front().is_some_and(|(note, _)| *note == id) {
-                self.skipped.pop_front().into_iter().for_each(|(_, skipped)| count.acknowledged(skipped));
+                self.skipped.pop_front().into_iter().for_each(|(_, skipped)| sent.acknowledged(skipped));
             }
         }
         self.queue.len() != before
     }
 
     /// Releases posted messages, for a link without acknowledgements.
-    pub(crate) fn release_sent(&mut self, count: &mut SentMessages) {
+    pub(crate) fn release_sent(&mut self, sent: &mut SentMessages) {
         self.release(Outgoing::is_sent);
-        self.skipped.drain(..).for_each(|(_, skipped)| count.acknowledged(skipped));
+        self.skipped.drain(..).for_each(|(_, skipped)| sent.acknowledged(skipped));
     }
 
     /// Releases messages that the other host has, or never gets.

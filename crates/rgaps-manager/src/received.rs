@@ -23,7 +23,7 @@ const REMEMBERED_MAX: usize = 1024;
 struct Known {
     last: LastReceived,
     /// The last sequence in the present port, whose history late joiners get.
-    here: u64,
+    last_in_port: u64,
     /// Its record in the segment.
     place: Option<RecordIndex>,
 }
@@ -64,26 +64,26 @@ impl Received {
     /// The last port has ended, as the `ended_ports`th of the topic.
     pub(crate) fn end_port(&mut self, ended_ports: u32) {
         self.ended_ports = ended_ports;
-        self.known.values_mut().for_each(|known| known.here = 0);
+        self.known.values_mut().for_each(|known| known.last_in_port = 0);
     }
 
     /// Merges what the segment says.
-    pub(crate) fn recall(&mut self, told: impl IntoIterator<Item = (u64, RecordedArrival)>) {
-        for (publisher, (last, place)) in told {
+    pub(crate) fn recall(&mut self, in_segment: impl IntoIterator<Item = (u64, RecordedArrival)>) {
+        for (publisher, (last, place)) in in_segment {
             let known = self.known.get(&publisher).copied();
             if known.is_none_or(|known| known.last.sequence < last.sequence) {
                 let place = place.or(known.and_then(|known| known.place));
-                self.insert(publisher, Known { last, here: 0, place });
+                self.insert(publisher, Known { last, last_in_port: 0, place });
             }
         }
     }
 
-    /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`told`) what is
+    /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`in_segment`) what is
     /// within that. Returns the number of publishers of which something was forgotten.
     pub(crate) fn correct(
         &mut self,
         published: &HashMap<u64, u64>,
-        told: impl FnOnce() -> HashMap<u64, LastReceived>,
+        in_segment: impl FnOnce() -> HashMap<u64, LastReceived>,
     ) -> usize {
         let is_false = |publisher: &u64, known: &mut Known| {
             published.get(publisher).is_some_and(|last| known.last.sequence > *last)
@@ -91,7 +91,7 @@ impl Received {
         let forgotten: Vec<Known> = self.known.extract_if(is_false).map(|(_, known)| known).collect();
         forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
         if !forgotten.is_empty() {
-            let unknown = told().into_iter().filter(|(publisher, _)| !self.known.contains_key(publisher));
+            let unknown = in_segment().into_iter().filter(|(publisher, _)| !self.known.contains_key(publisher));
             let unknown: Vec<(u64, RecordedArrival)> =
                 unknown.map(|(publisher, last)| (publisher, (last, None))).collect();
             self.recall(unknown);
@@ -115,7 +115,7 @@ impl Received {
         if !self.known.contains_key(&name.publisher) {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(name.sequence.saturating_sub(1)), position };
-            self.insert(name.publisher, Known { last, here: 0, place: None });
+            self.insert(name.publisher, Known { last, last_in_port: 0, place: None });
         }
     }
 
@@ -148,7 +148,7 @@ impl Received {
 
     /// Whether the present port keeps history of each publisher.
     pub(crate) fn keeps_history(&self) -> bool {
-        self.known.values().all(|known| known.here > 0)
+        self.known.values().all(|known| known.last_in_port > 0)
     }
 
     /// Judges a message of which the first record arrives.
@@ -157,7 +157,7 @@ impl Received {
             return Verdict::New { lost: 0, since: Position(0) };
         };
         let LastReceived { sequence, position } = known.last;
-        if name.sequence <= known.here {
+        if name.sequence <= known.last_in_port {
             Verdict::Duplicate
         } else if name.sequence <= sequence {
             Verdict::Seen(position, self.ended_ports)
@@ -176,7 +176,7 @@ impl Received {
             Some(known) if known.last.sequence >= name.sequence => known.last,
             _ => LastReceived { sequence: name.sequence, position },
         };
-        self.insert(name.publisher, Known { last, here: name.sequence, place });
+        self.insert(name.publisher, Known { last, last_in_port: name.sequence, place });
     }
 
     /// The position of the newest message.
@@ -258,9 +258,9 @@ mod tests {
         first.note(name(7), Position(3));
         first.give_up(name(9));
         first.note(MessageName { publisher: 2, sequence: 4 }, Position(5));
-        let (records, mut told) = ArrivalRecords::take_over(segment);
+        let (records, mut in_segment) = ArrivalRecords::take_over(segment);
         let mut successor = Received::new([7; 16], records);
-        successor.recall(told.remove(&[7; 16]).unwrap());
+        successor.recall(in_segment.remove(&[7; 16]).unwrap());
         let mut resume = successor.resume();
         resume.sort_unstable();
         assert_eq!(resume, [(1, 9), (2, 4)]);
@@ -276,9 +276,9 @@ mod tests {
         assert_eq!(received.judge(name(furthest + 1)), Verdict::Step { from: 7 });
         assert_eq!(received.judge(name(u64::MAX)), Verdict::Step { from: 7 });
         received.note(name(u64::MAX), Position(4));
-        let told = || HashMap::from([(1, LastReceived { sequence: 7, position: Position(3) })]);
+        let in_segment = || HashMap::from([(1, LastReceived { sequence: 7, position: Position(3) })]);
         assert_eq!(received.correct(&HashMap::from([(2, 0)]), || unreachable!()), 0, "of others");
-        assert_eq!(received.correct(&HashMap::from([(1, 9)]), told), 1);
+        assert_eq!(received.correct(&HashMap::from([(1, 9)]), in_segment), 1);
         assert_eq!(received.judge(name(9)), Verdict::New { lost: 1, since: Position(3) });
         assert_eq!(received.correct(&HashMap::from([(1, 9)]), || unreachable!()), 0);
     }

@@ -12,7 +12,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
-use rgaps_shm::manager::slot_table::{Full, NotAdmitted, QUOTA};
+use rgaps_shm::manager::slot_table::{ENTRIES_RESERVED, Full, NotAdmitted};
 use rgaps_shm::words::queue::MESSAGES_MAX;
 use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
@@ -229,13 +229,13 @@ impl Manager {
         let (advertised, fds) = made.inspect_err(|_| topic.drain(slot))?;
         let id = topic.id;
         topic.publishers.insert(slot, LocalPublisher { qos, pool_bytes: bytes });
-        let granted = topic.slot_table.quota(slot);
+        let granted = topic.slot_table.run_entries(slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
         self.join(client, id, slot.into(), &own)?;
         if granted < messages {
             let text = format!(
                 "{key}: this publisher may have {granted} messages at a time, not {messages}: a topic keeps {MESSAGES_MAX} on a host, of \
-                 which other publishers have some, and {QUOTA} are left for each that may still come"
+                 which other publishers have some, and {ENTRIES_RESERVED} are left for each that may still come"
             );
             self.tell(client, id, text);
         }

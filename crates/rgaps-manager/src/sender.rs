@@ -78,18 +78,18 @@ pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
     outbox: Outbox,
-    count: SentMessages,
+    sent: SentMessages,
     /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
     looked: Option<(u64, Instant)>,
     demoted: bool,
-    over: Over,
+    transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
     fruitless: u32,
 }
 
 /// The transport of a link, and why it is not a better one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Over {
+struct LinkTransport {
     route: Route,
     why_not: WhyNot,
     text: String,
@@ -131,16 +131,16 @@ impl Ask for RingAsker {
 
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
-        let over = Over { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
+        let transport = LinkTransport { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
         let outbox = Outbox::new();
         let mut sender = Self {
             setup,
             reader,
             outbox,
-            count: SentMessages::default(),
+            sent: SentMessages::default(),
             looked: None,
             demoted: false,
-            over,
+            transport,
             fruitless: 0,
         };
         sender.count_anew();
@@ -234,7 +234,7 @@ impl Sender {
         let at_most = |publisher: u64| published.get(&publisher).copied().unwrap_or(u64::MAX);
         let has: HashMap<u64, u64> =
             offer.resume.iter().map(|(publisher, last)| (*publisher, (*last).min(at_most(*publisher)))).collect();
-        self.count.resume(&has);
+        self.sent.resume(&has);
         self.looked = None;
         if !offer.remembers {
             self.count_anew();
@@ -306,7 +306,7 @@ impl Sender {
     fn count_anew(&mut self) {
         let segment = self.setup.slot_table.segment();
         let from = segment.queue().end();
-        self.count.begin(from, last_received(segment, self.setup.own_host.0));
+        self.sent.begin(from, last_received(segment, self.setup.own_host.0));
     }
 
     /// Ends of queue pairs for a request. None if the last rdma links were fruitless.
@@ -337,7 +337,7 @@ impl Sender {
                 _ => WhyNot::NoRdma,
             };
             let text = over_tcp(&offer.no_rdma, offer.integrity);
-            self.over = Over { route: Route::Tcp, why_not, text };
+            self.transport = LinkTransport { route: Route::Tcp, why_not, text };
             return Ok(Box::new(link));
         };
         let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
@@ -353,14 +353,14 @@ impl Sender {
         let link = end
             .connect(&address, memory, geometry, liveness, self.setup.rdma.options())
             .map_err(|error| error.to_string())?;
-        self.over = Over { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
+        self.transport = LinkTransport { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))
     }
 
     /// Sends until the link ends or the sender should.
     fn stream(&mut self, link: &mut dyn LinkSender) -> Ending {
-        self.status(&format!("connected over {}", self.over.text));
-        tracing::info!("connected over {}", self.over.text);
+        self.status(&format!("connected over {}", self.transport.text));
+        tracing::info!("connected over {}", self.transport.text);
         let mut progressed = Instant::now();
         loop {
             if self.setup.control.should_stop() {
@@ -400,7 +400,7 @@ impl Sender {
         // Drain before looking at the segment: a message that is published later signals again.
         let _ = self.setup.control.event().drain();
         let reusable = link.progress()?.reusable;
-        let acknowledged = self.outbox.acknowledge(link, &mut self.count);
+        let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
         }
@@ -409,7 +409,7 @@ impl Sender {
         let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
-            self.outbox.release_sent(&mut self.count);
+            self.outbox.release_sent(&mut self.sent);
         }
         Ok(acknowledged || took || records > 0)
     }
@@ -422,8 +422,8 @@ impl Sender {
             return Ok(());
         }
         let lost = self.reader.counters().lost;
-        self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.count.note_left(publisher, last));
-        if self.looked.is_some_and(|(before, _)| before == lost) && !self.count.has_left() {
+        self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.sent.note_left(publisher, last));
+        if self.looked.is_some_and(|(before, _)| before == lost) && !self.sent.has_left() {
             self.setup.control.note_settled();
             return Ok(());
         }
@@ -431,21 +431,21 @@ impl Sender {
         let stay = self.setup.slot_table.active_publishers().filter_map(|slot| last_published(segment, slot));
         let (mut is_complete, info) =
             (true, MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() });
-        for skipped in self.count.skipped(self.reader.passed(), stay) {
+        for skipped in self.sent.skipped(self.reader.passed(), stay) {
             // The other host drops what arrives after a note that names a later message.
             if self.outbox.has_unsent_of(skipped.publisher) {
                 is_complete = false;
                 continue;
             }
-            let previous = self.count.previous(skipped.publisher, skipped.sequence);
+            let previous = self.sent.previous(skipped.publisher, skipped.sequence);
             let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
             if !self.outbox.tell_skipped(link, &note, skipped)? {
                 is_complete = false;
                 break;
             }
-            self.count.note_named(skipped);
+            self.sent.note_named(skipped);
         }
-        if !self.count.has_left() {
+        if !self.sent.has_left() {
             self.setup.control.note_settled();
         }
         self.looked = Some((if is_complete { lost } else { u64::MAX }, Instant::now()));
@@ -481,11 +481,11 @@ impl Sender {
         let now = clock::realtime_ns();
         info.stamps.staged = now;
         info.stamps.sent = now;
-        info.route = self.over.route;
-        info.why_not = self.over.why_not;
+        info.route = self.transport.route;
+        info.why_not = self.transport.why_not;
         info.copies.staged = u8::from(self.outbox.is_staged());
-        let previous = self.count.previous(info.publisher, info.sequence);
-        self.count.note_sent(info.publisher, info.sequence);
+        let previous = self.sent.previous(info.publisher, info.sequence);
+        self.sent.note_sent(info.publisher, info.sequence);
         let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rgaps_device::{
-    Backend, BufferSpec, DeviceError, HostBuffer, Lane as CopyLane, PoolMemory, PoolPart, StagedChunk, StagingCopy,
-    StagingSpec, Stream,
+    Backend, BufferSpec, DeviceError, HostBuffer, Lane, PoolMemory, PoolPart, StagedChunk, StagingCopy, StagingSpec,
+    Stream,
 };
 use rgaps_link::{MessageId, RecordSequence};
 use rgaps_os::{Mapping, SharedBytes};
@@ -28,7 +28,7 @@ const SLOTS: u32 = 8;
 
 /// A message being staged.
 #[derive(Debug)]
-struct Lane {
+struct StagedMessage {
     message: MessageId,
     pool: Arc<dyn PoolMemory>,
     copy: StagingCopy,
@@ -42,7 +42,7 @@ pub(crate) struct Stager {
     stream: Stream,
     buffer: HostBuffer,
     chunk_bytes: u64,
-    lanes: [Option<Lane>; LANES],
+    lanes: [Option<StagedMessage>; LANES],
     /// Chunks that the link may still read: record, lane, chunk.
     posted: VecDeque<(RecordSequence, usize, StagedChunk)>,
 }
@@ -75,7 +75,7 @@ impl Stager {
             }
         }
         for lane in self.lanes.iter_mut().flatten() {
-            let on = CopyLane {
+            let on = Lane {
                 backend: self.backend.as_ref(),
                 stream: &self.stream,
                 pool: PoolPart::of(lane.pool.as_ref(), 0),
@@ -170,7 +170,7 @@ impl Stager {
                     let chunk_bytes = self.chunk_bytes;
                     let spec = StagingSpec { pool_offset, bytes, chunk_bytes, buffer_offset, slots: SLOTS };
                     let ready = VecDeque::with_capacity(SLOTS as usize);
-                    *slot = Some(Lane { message, pool: pool.clone(), copy: StagingCopy::new(spec)?, ready });
+                    *slot = Some(StagedMessage { message, pool: pool.clone(), copy: StagingCopy::new(spec)?, ready });
                 }
             }
             return Ok(true);

@@ -142,7 +142,7 @@ impl SubscribeManager {
             }
             None => self.make_state(topic, request)?,
         };
-        let forgotten = state.received.correct(&published(request), || told(topic, request));
+        let forgotten = state.received.correct(&published(request), || last_in_segment(topic, request));
         if forgotten > 0 {
             tracing::warn!(
                 topic = %topic.key, host = request.host_name, publishers = forgotten,
@@ -231,7 +231,7 @@ impl SubscribeManager {
         let messages = wanted.max().unwrap_or(self.config.message_count);
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
         // Read what an earlier port or manager has received from that host, before this port reuses the entries that say so.
-        let told = told(topic, request);
+        let in_segment = last_in_segment(topic, request);
         let slot = self.admit(topic, &spec)?;
         let pool = match self.memory.create(&topic.pools, slot, bytes) {
             // A publisher's pool may be larger than this host's memory, although its messages are small.
@@ -255,7 +255,7 @@ impl SubscribeManager {
                 }
                 let before = topic.departed.remove(&request.host);
                 let mut received = before.unwrap_or_else(|| Received::new(request.host.0, topic.arrived.clone()));
-                received.recall(told.into_iter().map(|(publisher, last)| (publisher, (last, None))));
+                received.recall(in_segment.into_iter().map(|(publisher, last)| (publisher, (last, None))));
                 let charge = self.budgets.arrived.charge((topic.id, request.host));
                 topic.pools.keep_charge(slot, charge.clone());
                 Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))
@@ -333,7 +333,7 @@ impl SubscribeManager {
             slot_table: topic.slot_table.clone(),
             mailbox: self.mailbox.clone(),
             control: control.clone(),
-            over: match &rdma {
+            transport_text: match &rdma {
                 Ok(_) => "rdma".to_owned(),
                 Err(why) => over_tcp(why, self.integrity(request)),
             },
@@ -418,7 +418,7 @@ fn published(request: &RingRequest) -> HashMap<u64, u64> {
 }
 
 /// What the segment says about their messages.
-fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
+fn last_in_segment(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
     let published = published(request);
     last_received_within(&topic.segment, request.host.0, |publisher| {
         published.get(&publisher).copied().unwrap_or(u64::MAX)

@@ -6,7 +6,7 @@ mod host;
 
 use host::{Host, lost, sequences, take};
 use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
-use rgaps_shm::manager::slot_table::QUOTA;
+use rgaps_shm::manager::slot_table::ENTRIES_RESERVED;
 use rgaps_shm::reader::port::TakeRefused;
 use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::{Exhaustion, LoanError, MessageInfo, MessageSpec, PublisherSpec, SubscriberSpec};
@@ -197,11 +197,11 @@ fn a_publisher_that_requests_too_many_entries_gets_those_that_are_left() {
     let mut quotas = Vec::new();
     for _ in 0..PUBLISHERS_MAX {
         let publisher = host.publisher(4096, 0);
-        quotas.push(host.slot_table.quota(publisher.port.slot()));
+        quotas.push(host.slot_table.run_entries(publisher.port.slot()));
     }
-    let to_others = QUOTA * (PUBLISHERS_MAX as u32 - 1);
+    let to_others = ENTRIES_RESERVED * (PUBLISHERS_MAX as u32 - 1);
     assert_eq!(quotas[0], QUEUE_SLOTS as u32 - to_others);
-    assert!(quotas[1..].iter().all(|quota| *quota == QUOTA), "{quotas:?}");
+    assert!(quotas[1..].iter().all(|quota| *quota == ENTRIES_RESERVED), "{quotas:?}");
 }
 
 #[test]

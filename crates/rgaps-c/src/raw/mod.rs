@@ -103,7 +103,7 @@ pub(crate) fn stream(node: &Node, stream: *mut c_void) -> Option<Stream> {
 
 /// The caller's memory, which a device reads in stream order.
 pub(crate) fn device_part(from: *const c_void, bytes: u64) -> DevicePart {
-    // SAFETY: by the contract of `rgaps_publisher_push_message`, it is neither freed nor changed before the stream has copied it.
+    // SAFETY: by the contract of `rgaps_publisher_push_on`, it is neither freed nor changed before the stream has copied it.
     unsafe { DevicePart::new(from as u64, bytes) }
 }
 

@@ -15,7 +15,7 @@ use crate::position::Position;
 use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName};
 
 /// Both ends of a link through a proxy.
-fn through_a_proxy(options: RingOptions) -> (TcpSender, Arrivals, Proxy) {
+fn through_a_proxy(options: RingOptions) -> (TcpSender, TcpReceiver, Proxy) {
     let listener = listener();
     let setup = setup(options, TcpOptions::default());
     let (geometry, proxy) = (setup.geometry, Proxy::new(listener.address()).unwrap());

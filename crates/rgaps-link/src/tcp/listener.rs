@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use crate::geometry::{RingGeometry, RingOptions};
 use crate::memory::{RingMemory, RingMemoryError};
-use crate::tcp::arrivals::Arrivals;
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
 use crate::tcp::queue::Shared;
+use crate::tcp::receiver::TcpReceiver;
 use crate::tcp::socket::{self, TcpOptions, errno};
 use crate::tcp::socket_reader::SocketReader;
 
@@ -164,7 +164,7 @@ impl TcpRingListener {
         token: LinkToken,
         setup: &RingSetup,
         timeout: Duration,
-    ) -> Result<(SocketReader, Arrivals), AcceptError> {
+    ) -> Result<(SocketReader, TcpReceiver), AcceptError> {
         let start = Instant::now();
         loop {
             let result = self.accept(timeout.saturating_sub(start.elapsed())).and_then(|incoming| {
@@ -280,14 +280,14 @@ impl Incoming {
     }
 
     /// Admits the connection if it expects this ring, and returns the two halves of the receiver.
-    pub fn admit(self, setup: &RingSetup) -> Result<(SocketReader, Arrivals), AcceptError> {
+    pub fn admit(self, setup: &RingSetup) -> Result<(SocketReader, TcpReceiver), AcceptError> {
         setup.memory.check(&setup.geometry)?;
         tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
         let stream = Arc::new(self.agree(&setup.geometry, &setup.options)?);
         let shared = Arc::new(Shared::new(setup.geometry));
         let socket_reader =
             SocketReader::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
-        Ok((socket_reader, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
+        Ok((socket_reader, TcpReceiver::new(stream, setup.memory.clone(), setup.geometry, shared)))
     }
 
     /// Admits the connection if it expects a ring of that shape. The transport decides what to send over it.

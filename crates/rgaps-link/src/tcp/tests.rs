@@ -17,8 +17,8 @@ use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName, RecordErr
 use crate::ring::AdmitError;
 use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
-    AcceptError, Arrivals, ConnectError, HELLO_BYTES, Hello, HelloError, LinkToken, RingSetup, SocketReader,
-    TcpOptions, TcpRingListener, TcpSender, Verdict,
+    AcceptError, ConnectError, HELLO_BYTES, Hello, HelloError, LinkToken, RingSetup, SocketReader, TcpOptions,
+    TcpReceiver, TcpRingListener, TcpSender, Verdict,
 };
 
 pub(super) struct Loopback;
@@ -46,7 +46,7 @@ pub(super) fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
 }
 
 /// A raw client that has shaken hands with a ring, and the two halves of its receiver.
-fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader, Arrivals) {
+fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader, TcpReceiver) {
     let listener = listener();
     let setup = setup(options, tcp);
     let mut stream = TcpStream::connect(listener.address()).unwrap();
@@ -109,7 +109,12 @@ impl Fixture for Loopback {
 }
 
 /// Runs the socket reader over what the client wrote, to its end.
-pub(super) fn read_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
+pub(super) fn read_over(
+    bytes: &[u8],
+    options: RingOptions,
+    tcp: TcpOptions,
+    hang_up: bool,
+) -> (LinkError, TcpReceiver) {
     let (mut stream, socket_reader, arrivals) = raw_client(options, tcp);
     stream.write_all(bytes).unwrap();
     if hang_up {
@@ -128,7 +133,7 @@ fn garbage_is_an_error_and_disconnects_the_peer() {
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
 }
 
-pub(super) fn payload(arrivals: &Arrivals, record: &crate::link::RingRecord) -> Vec<u8> {
+pub(super) fn payload(arrivals: &TcpReceiver, record: &crate::link::RingRecord) -> Vec<u8> {
     let mut bytes = vec![0; record.payload().bytes as usize];
     arrivals.copy_out(record, 0, &mut bytes).unwrap();
     bytes
@@ -343,7 +348,7 @@ fn an_idle_ring_frees_its_pages_and_stays_usable() {
     let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
     let (mut stream, socket_reader, mut arrivals) = raw_client(small(), tcp);
     let thread = thread::spawn(|| socket_reader.run());
-    let resident = |arrivals: &Arrivals| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
+    let resident = |arrivals: &TcpReceiver| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
     for i in 0..3 {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
         let record = arrivals.next(WATCHDOG).unwrap().unwrap();

@@ -20,8 +20,8 @@ impl Arrival {
     /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
     fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
         let pool = &self.state.pool;
-        if self.unlooked >= LOOK_EVERY_BYTES {
-            self.unlooked = 0;
+        if self.unmeasured_bytes >= LOOK_EVERY_BYTES {
+            self.unmeasured_bytes = 0;
             // A fragmented pool occupies more than its blocks.
             let resident = pool.resident_bytes();
             if resident > self.state.charge.granted() {
@@ -60,7 +60,7 @@ impl Arrival {
 
     /// Reports a dropped message, once per connection.
     fn say_over(&mut self, bytes: u64, over: &OverBudget) {
-        if !std::mem::replace(&mut self.has_been_over, true) {
+        if !std::mem::replace(&mut self.has_reported_over, true) {
             let text = format!(
                 "{}: a message of {bytes} B from host {} is dropped, and more may be: the memory for messages of other hosts is used up ({over})",
                 self.setup.key, self.setup.host_name

@@ -20,7 +20,7 @@ use crate::words::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
 use crate::writer::subscribers::{Publication, Subscribers};
 
 /// Entries of the message table that each publisher can have, whatever other publishers request.
-pub const QUOTA: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
+pub const ENTRIES_RESERVED: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
 
 /// Describes a publisher that joins.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct PublisherSpec {
     pub pool_bytes: u64,
     /// Whether it is the manager, on behalf of a remote host.
     pub remote: bool,
-    /// Entries of the message table that it wants. It gets fewer if not enough would remain to give `QUOTA` to each publisher that may still
+    /// Entries of the message table that it wants. It gets fewer if not enough would remain to give `ENTRIES_RESERVED` to each publisher that may still
     /// join.
     pub messages: u32,
 }
@@ -164,15 +164,16 @@ impl SlotTable {
         None
     }
 
-    /// A free run of the message table: (first entry, length). It has `wanted` entries, or fewer to leave `QUOTA` to each publisher that may
-    /// still join. Runs occupy multiples of `QUOTA`, so that no free piece is smaller.
+    /// A free run of the message table: (first entry, length). It has `wanted` entries, or fewer to leave `ENTRIES_RESERVED` to each publisher that may
+    /// still join. Runs occupy multiples of `ENTRIES_RESERVED`, so that no free piece is smaller.
     fn free_run(&self, wanted: u32) -> Option<(u32, u32)> {
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
         let taken = taken.filter_map(|(slot, _)| self.segment.publisher(slot.index)).map(entries_of);
-        let mut runs: Vec<(u32, u32)> = taken.map(|(first, count)| (first, count.next_multiple_of(QUOTA))).collect();
+        let mut runs: Vec<(u32, u32)> =
+            taken.map(|(first, count)| (first, count.next_multiple_of(ENTRIES_RESERVED))).collect();
         let to_come = (PUBLISHERS_MAX as u32).saturating_sub(runs.len() as u32 + 1);
         let left = MESSAGES_MAX.saturating_sub(runs.iter().map(|(_, count)| count).sum());
-        let wanted = wanted.clamp(1, left.saturating_sub(to_come * QUOTA).max(1));
+        let wanted = wanted.clamp(1, left.saturating_sub(to_come * ENTRIES_RESERVED).max(1));
         runs.sort_unstable();
         runs.push((MESSAGES_MAX, 0));
         let mut longest = (0, 0);
@@ -191,7 +192,7 @@ impl SlotTable {
     }
 
     /// Entries of a publisher's run of the message table.
-    pub fn quota(&self, slot: PublisherSlot) -> u32 {
+    pub fn run_entries(&self, slot: PublisherSlot) -> u32 {
         self.segment.publisher(slot.index).map_or(0, |words| entries_of(words).1)
     }
 

@@ -40,7 +40,7 @@ use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loa
 use crate::writer::subscribers::{Publication, Reader, Subscribers};
 
 /// Messages that each loan tries to free. When space is short, a loan tries all of them.
-const LOOKED_AT: usize = 8;
+const TRIED_PER_LOAN: usize = 8;
 
 /// A message that is being filled. Publish it or give it back.
 #[must_use = "a loan that is neither published nor given back keeps its block"]
@@ -147,7 +147,7 @@ pub struct WriterPort {
     /// Oldest first.
     pub(crate) outstanding: VecDeque<Outstanding>,
     /// Where the next loan looks for something to free.
-    looked_at: usize,
+    next_to_try: usize,
     pub(crate) subscribers: Subscribers,
     /// The wait for space; `space` gives out further waiters of it.
     space: FutexWait,
@@ -187,7 +187,7 @@ impl WriterPort {
             free_entries: (first_entry..first_entry + entries).map(|index| MessageIndex(index as u16)).collect(),
             blocks: (0..entries).map(|_| EntryBlock::None).collect(),
             outstanding: VecDeque::with_capacity(entries as usize),
-            looked_at: 0,
+            next_to_try: 0,
             segment,
             slot,
         })
@@ -374,9 +374,9 @@ impl WriterPort {
 
     /// Like `reclaim`, but tries only a few messages, and continues after them the next time.
     fn reclaim_some(&mut self) {
-        let from = if self.looked_at < self.outstanding.len() { self.looked_at } else { 0 };
-        let freed = self.reclaim_among(from, LOOKED_AT);
-        self.looked_at = from + LOOKED_AT - freed;
+        let from = if self.next_to_try < self.outstanding.len() { self.next_to_try } else { 0 };
+        let freed = self.reclaim_among(from, TRIED_PER_LOAN);
+        self.next_to_try = from + TRIED_PER_LOAN - freed;
     }
 
     fn reclaim_among(&mut self, from: usize, count: usize) -> usize {

@@ -1,6 +1,6 @@
-//! Arrivals: the receiver's half that consumes records and sends credit.
+//! TcpReceiver: the receiver's half that consumes records and sends credit.
 //!
-//! Invariants  Arrivals are released in the order of `next`; the head is the end of the last released one. The head is stored before
+//! Invariants  TcpReceiver are released in the order of `next`; the head is the end of the last released one. The head is stored before
 //!             the credit is sent, so the socket reader's head is never behind the peer's (lag integrity).
 //! Without flow control there is no credit, and each record is checked twice: `next` skips records that are already torn, `release` reports
 //! whether the record was torn while the caller used it.
@@ -27,7 +27,7 @@ const CREDIT_RETRY: Duration = Duration::from_millis(20);
 
 /// The half of a tcp receiver that its consumer uses.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct TcpReceiver {
     stream: Arc<TcpStream>,
     memory: Arc<RingMemory>,
     geometry: RingGeometry,
@@ -79,7 +79,7 @@ impl UnsentCredit {
     }
 }
 
-impl Arrivals {
+impl TcpReceiver {
     pub(crate) fn new(
         stream: Arc<TcpStream>,
         memory: Arc<RingMemory>,
@@ -111,7 +111,7 @@ impl Arrivals {
     }
 }
 
-impl LinkReceiver for Arrivals {
+impl LinkReceiver for TcpReceiver {
     fn geometry(&self) -> &RingGeometry {
         &self.geometry
     }
@@ -172,7 +172,7 @@ impl LinkReceiver for Arrivals {
     }
 }
 
-impl Drop for Arrivals {
+impl Drop for TcpReceiver {
     fn drop(&mut self) {
         self.close();
     }
