@@ -211,7 +211,9 @@ impl SlotTable {
             let slot = SubscriberSlot { index, generation };
             let pages = SubscriberPages::create(file, self.segment.topic(), slot)?;
             words.place.store(pages.place(), Ordering::Relaxed);
-            self.subscribers().add(Arc::new(pages), None);
+            // Until it has joined, `count_lost` must not see it: it was never to get what was lost before.
+            let mut subscribers = self.subscribers();
+            subscribers.add(Arc::new(pages), None);
             words.depth.store(u64::from(spec.depth.min(DEPTH_MAX)), Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
             words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
@@ -224,6 +226,7 @@ impl SlotTable {
                 words.state.store(SlotState::Active.word(generation), Ordering::Release);
             };
             join(visible, &words.joined, self.segment.queue());
+            drop(subscribers);
             return Ok(slot);
         }
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
@@ -316,6 +319,7 @@ impl SlotTable {
     /// Counts messages lost on the way from another host, for each subscriber of this host that had joined by `since`, the position of the last
     /// message before the gap. A subscriber that joined later was never to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {
+        let _nobody_joins_or_leaves = self.subscribers();
         for slot in self.active_subscribers() {
             let Some(words) = self.segment.subscriber(slot.index) else { continue };
             if words.remote.load(Ordering::Relaxed) == 0 && words.joined.load(Ordering::Relaxed) <= since.0 {
