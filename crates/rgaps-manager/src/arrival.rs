@@ -432,10 +432,10 @@ impl Arrival {
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(name) {
                 // A message that has arrived is lost for all subscribers that are here now.
-                let since_arrival = if skipped { since } else { self.setup.slot_table.segment().queue().end() };
+                let dropped_at = (!skipped).then(|| self.setup.slot_table.segment().queue().end());
                 self.setup.slot_table.count_lost(lost, since);
-                self.setup.slot_table.count_lost(1, since_arrival);
-                self.state.received.give_up(name);
+                self.setup.slot_table.count_lost(1, dropped_at.unwrap_or(since));
+                self.state.received.give_up(name, dropped_at);
             }
             return Ok(());
         };

@@ -46,6 +46,7 @@ mod refusals;
 mod remote_hosts;
 mod removed_files;
 mod requests;
+mod ring_shape;
 mod runtime_files;
 mod sender;
 mod sent;
@@ -56,4 +57,4 @@ mod successor;
 mod topics;
 
 pub use addresses::fuzz_addresses;
-pub use sender::fuzz_answer;
+pub use ring_shape::fuzz_answer;

@@ -105,6 +105,11 @@ impl Outbox {
         self.queue.iter().map(|outgoing| (outgoing.head.name.publisher, outgoing.head.name.sequence))
     }
 
+    /// Whether the other host has all that it was sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(crate) fn is_all_sent(&self) -> bool {
         self.queue.iter().all(Outgoing::is_sent)
     }

@@ -50,6 +50,8 @@ mod lies;
 #[cfg(test)]
 mod recall;
 #[cfg(test)]
+mod skipped;
+#[cfg(test)]
 mod unsent;
 #[cfg(test)]
 mod walk;

@@ -24,6 +24,8 @@ struct Known {
     last: LastReceived,
     /// The last sequence in the present port, whose history late joiners get.
     last_in_port: u64,
+    /// Where the queue ended when a later message was dropped here: whoever had joined by then counts what is missing after it.
+    dropped_at: Position,
     /// Its record in the segment.
     place: Option<RecordIndex>,
 }
@@ -73,7 +75,7 @@ impl Received {
             let known = self.known.get(&publisher).copied();
             if known.is_none_or(|known| known.last.sequence < last.sequence) {
                 let place = place.or(known.and_then(|known| known.place));
-                self.insert(publisher, Known { last, last_in_port: 0, place });
+                self.insert(publisher, Known { last, last_in_port: 0, dropped_at: Position(0), place });
             }
         }
     }
@@ -115,7 +117,7 @@ impl Received {
         if !self.known.contains_key(&name.publisher) {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(name.sequence.saturating_sub(1)), position };
-            self.insert(name.publisher, Known { last, last_in_port: 0, place: None });
+            self.insert(name.publisher, Known { last, last_in_port: 0, dropped_at: Position(0), place: None });
         }
     }
 
@@ -132,9 +134,10 @@ impl Received {
         }
     }
 
-    /// Notes that a message is lost, and need not be resent: it was dropped here, or the sender has skipped it.
-    pub(crate) fn give_up(&mut self, name: MessageName) {
+    /// Notes that a message is lost, and need not be resent: it was dropped here where the queue ended at `dropped_at`, or the sender has skipped it.
+    pub(crate) fn give_up(&mut self, name: MessageName, dropped_at: Option<Position>) {
         if let Some(known) = self.known.get_mut(&name.publisher) {
+            known.dropped_at = dropped_at.unwrap_or(known.dropped_at);
             known.last.sequence = known.last.sequence.max(name.sequence);
             let known = *known;
             self.write(&known);
@@ -164,7 +167,7 @@ impl Received {
         } else if name.sequence - sequence > SEQUENCE_STEP_MAX {
             Verdict::Step { from: sequence }
         } else {
-            Verdict::New { lost: name.sequence - sequence - 1, since: position }
+            Verdict::New { lost: name.sequence - sequence - 1, since: position.max(known.dropped_at) }
         }
     }
 
@@ -172,11 +175,12 @@ impl Received {
     pub(crate) fn note(&mut self, name: MessageName, position: Position) {
         let known = self.known.get(&name.publisher);
         let place = known.and_then(|known| known.place);
+        let dropped_at = known.map_or(Position(0), |known| known.dropped_at);
         let last = match known {
             Some(known) if known.last.sequence >= name.sequence => known.last,
             _ => LastReceived { sequence: name.sequence, position },
         };
-        self.insert(name.publisher, Known { last, last_in_port: name.sequence, place });
+        self.insert(name.publisher, Known { last, last_in_port: name.sequence, dropped_at, place });
     }
 
     /// The position of the newest message.
@@ -256,7 +260,7 @@ mod tests {
         let segment = Arc::new(Segment::create([1; 16]).unwrap());
         let mut first = Received::new([7; 16], ArrivalRecords::new(segment.clone()));
         first.note(name(7), Position(3));
-        first.give_up(name(9));
+        first.give_up(name(9), None);
         first.note(MessageName { publisher: 2, sequence: 4 }, Position(5));
         let (records, mut in_segment) = ArrivalRecords::take_over(segment);
         let mut successor = Received::new([7; 16], records);
@@ -316,7 +320,7 @@ mod tests {
     fn a_dropped_message_counts_once_and_is_not_resent() {
         let mut received = received();
         received.note(name(7), Position(3));
-        received.give_up(name(8));
+        received.give_up(name(8), None);
         assert_eq!(received.resume(), [(1, 8)]);
         assert_eq!(received.judge(name(8)), Verdict::Seen(Position(3), 0));
         assert_eq!(received.judge(name(9)), Verdict::New { lost: 0, since: Position(3) });

@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::{Reach, Seen};
-use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
-use rgaps_control::{Config, HostId, TopicId, TopicKey, text};
+use rgaps_control::wire::{PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
-use rgaps_link::record::HEADER_BYTES;
 use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
-use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
+use rgaps_link::{LinkSender, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::layout::META_BYTES_MAX;
@@ -36,6 +35,7 @@ use crate::event::{Event, Mailbox};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
+use crate::ring_shape::{geometry, link_chunk_bytes, over_tcp};
 use crate::sent::SentMessages;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -79,8 +79,9 @@ pub(crate) struct Sender {
     reader: ReaderPort,
     outbox: Outbox,
     sent: SentMessages,
-    /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
-    looked: Option<(u64, Instant)>,
+    /// What the reader had missed when the sender last looked for skipped messages, if it could name all of them, and when that was. `None`: not on
+    /// this connection.
+    looked: Option<(Option<Missed>, Instant)>,
     demoted: bool,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -93,6 +94,17 @@ struct LinkTransport {
     route: Route,
     why_not: WhyNot,
     text: String,
+}
+
+/// What a sender's reader did not get to send. The messages behind the first two numbers may be the same: one ahead of the cursor cannot be named yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Missed {
+    /// Lost, and the cursor has passed them.
+    passed: u64,
+    /// Lost, behind the cursor or ahead of it.
+    lost: u64,
+    /// Never completed.
+    poisoned: u64,
 }
 
 /// Why a connection ended, or could not be made.
@@ -403,6 +415,10 @@ impl Sender {
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
+            // It takes all that is published.
+            if self.outbox.is_empty() {
+                self.restore_keep_all();
+            }
         }
         let took = self.take();
         self.tell_skipped(link)?;
@@ -421,9 +437,10 @@ impl Sender {
         if self.looked.is_some_and(|(_, at)| at.elapsed() < TICK) || self.reader.awaits_bytes() {
             return Ok(());
         }
-        let lost = self.reader.counters().lost;
+        let counters = self.reader.counters();
+        let missed = Missed { passed: self.reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned };
         self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.sent.note_left(publisher, last));
-        if self.looked.is_some_and(|(before, _)| before == lost) && !self.sent.has_left() {
+        if self.looked.is_some_and(|(before, _)| before == Some(missed)) && !self.sent.has_left() {
             self.setup.control.note_settled();
             return Ok(());
         }
@@ -448,7 +465,7 @@ impl Sender {
         if !self.sent.has_left() {
             self.setup.control.note_settled();
         }
-        self.looked = Some((if is_complete { lost } else { u64::MAX }, Instant::now()));
+        self.looked = Some((is_complete.then_some(missed), Instant::now()));
         Ok(())
     }
 
@@ -518,60 +535,6 @@ impl Sender {
     fn restore_keep_all(&mut self) {
         if std::mem::take(&mut self.demoted) && self.setup.control.is_keep_all() {
             self.setup.slot_table.restore_keep_all(self.setup.slot);
-        }
-    }
-}
-
-/// The name of a tcp link in the status of both hosts.
-pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
-    match integrity {
-        Integrity::Crc32c => format!("tcp ({no_rdma})"),
-        Integrity::None => format!("tcp ({no_rdma}), without checksums (integrity = \"none\")"),
-    }
-}
-
-pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
-    match integrity {
-        Integrity::Crc32c => rgaps_link::Integrity::Crc32c,
-        Integrity::None => rgaps_link::Integrity::None,
-    }
-}
-
-/// Payload bytes of a chunk, without its record's header.
-pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
-    u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
-}
-
-fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
-    let watermark = Watermark::ALL
-        .into_iter()
-        .find(|watermark| watermark.bytes(offer.ring_bytes) == offer.watermark_bytes)
-        .ok_or_else(|| format!("the other host offers a watermark of {} B", offer.watermark_bytes))?;
-    let chunk_bytes = u32::try_from(offer.chunk_bytes).map_err(|_| format!("a chunk of {} B", offer.chunk_bytes))?;
-    let flow_control = if flow_control { FlowControl::On } else { FlowControl::Off };
-    let RingOffer { ring_bytes, alignment, .. } = *offer;
-    let integrity = link_integrity(offer.integrity);
-    let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control, integrity };
-    RingGeometry::new(options).map_err(|error| error.to_string())
-}
-
-/// Fuzz entry: any bytes as the answer to a ring request. An offer that passes its check makes a link, and is safe to show.
-pub fn fuzz_answer(data: &[u8]) -> bool {
-    let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return false };
-    let text = serde_json::to_vec(&answer).unwrap_or_default();
-    assert!(text::from_json::<Result<RingOffer, RingRefusal>>(&text).is_ok_and(|again| again == answer));
-    match answer.and_then(|offer| offer.check().map(|()| offer)) {
-        Ok(offer) => {
-            for flow_control in [true, false] {
-                let made = geometry(&offer, flow_control);
-                assert!(made.as_ref().is_ok_and(|made| made.ring_bytes() == offer.ring_bytes), "{offer:?}: {made:?}");
-            }
-            let _ = offer.rdma.as_ref().map(|ring| crate::rdma_devices::from_wire(&ring.end));
-            true
-        }
-        Err(refusal) => {
-            assert_eq!(text::plain(&refusal.to_string()), refusal.to_string());
-            false
         }
     }
 }

@@ -37,7 +37,6 @@ impl SentMessages {
         self.named.clear();
         self.sent = newest.into_iter().map(|(publisher, last)| (publisher, last.sequence)).collect();
         self.from = from;
-        self.left.retain(|(_, last)| last.position >= from);
     }
 
     /// Begins a connection to a host that has each publisher's messages up to those in `has`, or has counted them as lost. At the first connection
@@ -71,14 +70,10 @@ impl SentMessages {
 
     /// Notes that a publisher has left, and its last message.
     pub(crate) fn note_left(&mut self, publisher: u64, last: LastReceived) {
-        if last.position < self.from {
-            self.sent.remove(&publisher);
-        } else {
-            if self.left.len() >= LEFT_MAX {
-                self.left.remove(0);
-            }
-            self.left.push((publisher, last));
+        if self.left.len() >= LEFT_MAX {
+            self.left.remove(0);
         }
+        self.left.push((publisher, last));
     }
 
     /// Whether a publisher has left whose last message may have to be named.
@@ -94,7 +89,9 @@ impl SentMessages {
     ) -> Vec<MessageName> {
         let Self { sent, named, left, from, .. } = self;
         left.retain(|(publisher, last)| {
-            let is_over = last.position < passed && sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
+            // A message that the sender has still to take says what was sent before it, owed or not.
+            let is_settled = last.position < *from || sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
+            let is_over = last.position < passed && is_settled;
             if is_over {
                 sent.remove(publisher);
             }

@@ -29,7 +29,7 @@ use crate::inbound::{ArrivalControl, ArrivalState, Inbound};
 use crate::pending_connections::PendingConnections;
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::received::Received;
-use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
+use crate::ring_shape::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::topics::{DEPARTED_MAX, Topic, messages_wanted};
 
 /// How long an offer is valid.

@@ -2,13 +2,13 @@
 
 use super::*;
 
-const NEWCOMER: u64 = 8;
+pub(super) const NEWCOMER: u64 = 8;
 const ANOTHER: u64 = 9;
 
 /// A second publisher of the publishing host.
 pub(super) struct Newcomer {
     publisher: u64,
-    port: WriterPort,
+    pub(super) port: WriterPort,
     sequence: u64,
 }
 
@@ -25,14 +25,22 @@ impl Newcomer {
         newcomer
     }
 
+    /// What it says of its next message, of so many bytes.
+    pub(super) fn next(&mut self, bytes: u64) -> MessageInfo {
+        self.sequence += 1;
+        let (publisher, sequence) = (self.publisher, self.sequence);
+        MessageInfo { publisher, sequence, source_host: FROM.0, bytes, ..MessageInfo::default() }
+    }
+
+    /// Publishes without waking the sender.
+    pub(super) fn publish(&mut self, bytes: u64) {
+        let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
+        let info = self.next(bytes);
+        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 0 }).unwrap();
+    }
+
     pub(super) fn send(&mut self, pair: &Pair, count: u64) {
-        for _ in 0..count {
-            let loan = self.port.loan(1, Exhaustion::DropOldest).unwrap();
-            self.sequence += 1;
-            let (publisher, sequence) = (self.publisher, self.sequence);
-            let info = MessageInfo { publisher, sequence, source_host: FROM.0, bytes: 1, ..MessageInfo::default() };
-            self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 0 }).unwrap();
-        }
+        (0..count).for_each(|_| self.publish(1));
         pair.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     }
 
@@ -49,7 +57,7 @@ impl Newcomer {
 }
 
 /// Linked hosts, with a subscriber that has taken the first message. Then the link is cut.
-fn cut(depth: u32) -> (Pair, Subscriber) {
+pub(super) fn cut(depth: u32) -> (Pair, Subscriber) {
     let mut pair = Pair::new(host(), depth, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);

@@ -480,8 +480,8 @@ impl ReaderPort {
         self.words().copied_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn losses_so_far(&self) -> u64 {
-        // Saturating: publishers can overwrite the count in the segment.
+    /// Messages that were lost behind the cursor; saturates. `ReaderCounters::lost` also counts those ahead of it.
+    pub fn losses_so_far(&self) -> u64 {
         self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
     }
 

@@ -1,0 +1,118 @@
+//! Messages that a sender skips, or an arrival drops, at moments that once hid them: each is taken or counted once.
+
+use rgaps_control::qos::History;
+
+use super::unsent::{NEWCOMER, Newcomer, cut};
+use super::*;
+
+#[test]
+fn a_poisoned_message_of_a_publisher_that_falls_silent_is_counted() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 1);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // Its stream fails, and the publisher lives on.
+    let loan = newcomer.port.loan(1, Exhaustion::DropOldest).unwrap();
+    let spec = MessageSpec { info: newcomer.next(1), meta: b"meta", history_depth: 0 };
+    let (_, pending) = newcomer.port.publish_pending(loan, &spec).unwrap();
+    assert!(pending.poison());
+    pair.send(1);
+    subscriber.take();
+    until("the note", || subscriber.lost() == 1);
+    newcomer.send(&pair, 1);
+    assert_eq!((subscriber.sequences_to(3), subscriber.lost()), (vec![3], 1));
+}
+
+#[test]
+fn a_message_that_was_dropped_ahead_of_the_senders_cursor_is_counted() {
+    let (mut pair, mut subscriber) = cut(200);
+    (0..70).for_each(|_| pair.send(1));
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.publish(900_000);
+    // Its publisher fills the next message for a long time, and has dropped the first one for its space.
+    let loan = newcomer.port.loan(900_000, Exhaustion::DropOldest).unwrap();
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(71).len(), 70);
+    until("the note", || subscriber.lost() == 1);
+    newcomer.port.give_back(loan);
+}
+
+#[test]
+fn a_publisher_that_left_before_the_link_owes_nothing_from_before_the_join() {
+    let mut pair = Pair::new(host(), 200, 60_000);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    // Nobody subscribes yet.
+    newcomer.send(&pair, 50);
+    newcomer.port.reclaim();
+    let mut subscriber = deep_subscriber(&pair);
+    pair.peer.reachable.store(false, Ordering::Release);
+    pair.announce(true);
+    newcomer.meet(&pair);
+    // More than the sender takes in its first turn, in which it learns that the publisher has left.
+    (0..100).for_each(|_| pair.send(1));
+    newcomer.send(&pair, 2);
+    newcomer.leave(&pair);
+    pair.mend();
+    let taken: Vec<(u64, u64)> = (0..102)
+        .map(|_| {
+            let held = subscriber.take();
+            (held.info().publisher, held.info().sequence)
+        })
+        .collect();
+    assert_eq!(taken[100..], [(NEWCOMER, 51), (NEWCOMER, 52)]);
+    assert_eq!(subscriber.lost(), 0, "it has taken all that was published since it joined");
+}
+
+fn deep_subscriber(pair: &Pair) -> Subscriber {
+    let mut to = pair.to();
+    let spec = SubscriberSpec { depth: 1000, ..Default::default() };
+    let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    to.topic.subscribers.insert(slot, LocalSubscriber { qos: SubscriberQos::default(), event: None });
+    let pages = to.topic.slot_table.pages(slot).unwrap();
+    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, false).unwrap() }
+}
+
+#[test]
+fn a_subscriber_whose_first_message_had_no_room_counts_what_is_lost_after_it() {
+    let config = Config { keep_all_timeout_ms: 100, ..Config::default() };
+    let mut pair = Pair::configured(host(), host(), 2, config);
+    let mut early = pair.subscriber();
+    pair.announce(true);
+    pair.send(900_000);
+    let held = early.take();
+    let mut late = pair.subscriber();
+    until("the acknowledgement", || pair.try_send(900_000).is_ok());
+    until("the loss", || early.lost() == 1 && late.lost() == 1);
+    drop(held);
+    pair.cut();
+    (0..10).for_each(|_| pair.send(100));
+    pair.mend();
+    assert_eq!((early.sequences_to(12), late.sequences_to(12)), (vec![11, 12], vec![11, 12]));
+    assert_eq!((early.lost(), late.lost()), (9, 9), "11 messages were published since the second one joined");
+}
+
+#[test]
+fn a_keep_all_host_that_takes_messages_again_is_keep_all_again() {
+    let late = DeferredBackend::default();
+    let config = Config { keep_all_timeout_ms: 300, peer_timeout_ms: 60_000, ..Config::default() };
+    let mut pair = Pair::configured(host(), Arc::new(late.clone()), 1, config);
+    let mut subscriber = pair.subscriber();
+    let all = SubscriberQos { history: History::KeepAll, ..Default::default() };
+    let endpoint = Endpoint { requests: vec![all], ..pair.endpoint() };
+    pair.directory.host_up(TO, "to").unwrap();
+    pair.directory.endpoint_up(TO, "token of keep-all", endpoint).unwrap();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    late.stall();
+    (0..20).for_each(|_| pair.send(8000));
+    let slot = pair.slot().unwrap();
+    let depth = |pair: &Pair| pair.topic.segment.subscriber(slot.index).unwrap().depth.load(Ordering::Relaxed);
+    until("the warning", || pair.events.try_iter().any(|event| matches!(event, Event::Warning { .. })));
+    assert_eq!(depth(&pair), 1);
+    late.go_on();
+    subscriber.sequences_to(21);
+    until("keep-all", || depth(&pair) == 0);
+}
