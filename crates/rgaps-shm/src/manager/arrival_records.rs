@@ -1,5 +1,5 @@
-//! What has arrived from publishers of other hosts, in the segment: a manager's successor learns here which messages need not be sent again, and
-//! which were counted as lost.
+//! What has arrived from publishers of other hosts, in the segment: a manager's successor learns here which messages need not be sent again,
+//! which were counted as lost, and which late joiners have had.
 //!
 //! Only the manager writes records. Each has one writer at a time: the thread that has reserved it. A record is in use if its sequence is not 0,
 //! which is written last. If the manager dies between the words of one update, the position may be that of a later message than the sequence; the
@@ -19,8 +19,61 @@ use crate::words::queue::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordIndex(u32);
 
-/// What the segment says of a publisher's messages, and its record if it has one.
-pub type RecordedArrival = (LastReceived, Option<RecordIndex>);
+/// Through which ports late joiners have had a publisher's messages. A port keeps history for those that join before it ends; the next port gives it to
+/// later ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortHistory {
+    /// The last sequence in the present port; 0: none.
+    last_in_port: u64,
+    /// The last sequence in the last port that had one, and has ended.
+    last_in_ended: u64,
+    /// How many ports of the topic had ended when that one had.
+    ended_ports: u32,
+    /// The same for sequences after `last_in_ended`, which an earlier port had.
+    ended_ports_beyond: u32,
+}
+
+impl PortHistory {
+    /// The last sequence in the present port; 0: none.
+    pub fn last_in_port(&self) -> u64 {
+        self.last_in_port
+    }
+
+    /// Notes a message in the present port.
+    pub fn note(&mut self, sequence: u64) {
+        self.last_in_port = sequence;
+    }
+
+    /// The present port has ended, as the `ended_ports`th of the topic.
+    pub fn end_port(&mut self, ended_ports: u32) {
+        if self.last_in_port == 0 {
+            return;
+        }
+        // It had only a part of what an earlier one had. If it is not the first such port, what neither had counts as had by the earlier of the two.
+        if self.last_in_port < self.last_in_ended {
+            self.ended_ports_beyond = self.ended_ports;
+        }
+        self.last_in_ended = self.last_in_port;
+        self.ended_ports = ended_ports;
+        self.last_in_port = 0;
+    }
+
+    /// Subscribers that joined before so many ports had ended have had the message with this sequence, if the port kept it.
+    pub fn had_before(&self, sequence: u64) -> u32 {
+        if sequence <= self.last_in_ended { self.ended_ports } else { self.ended_ports_beyond }
+    }
+}
+
+/// What the segment says of a publisher's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedArrival {
+    /// The last one.
+    pub last: LastReceived,
+    /// Which ports have had them.
+    pub history: PortHistory,
+    /// Its record, if it has one.
+    pub record: Option<RecordIndex>,
+}
 
 /// The records of a topic, for its manager. Pages of records that were never used are never touched.
 #[derive(Clone, Debug)]
@@ -50,7 +103,14 @@ impl ArrivalRecords {
             let position = Position(record.position.load(Ordering::Relaxed));
             let publisher = record.publisher.load(Ordering::Relaxed);
             let of_host = told.entry(host_of(host)).or_default();
-            of_host.insert(publisher, (LastReceived { sequence, position }, Some(RecordIndex(index))));
+            let history = PortHistory {
+                last_in_port: record.last_in_port.load(Ordering::Relaxed),
+                last_in_ended: record.last_in_ended.load(Ordering::Relaxed),
+                ended_ports: record.ended_ports.load(Ordering::Relaxed),
+                ended_ports_beyond: record.ended_ports_beyond.load(Ordering::Relaxed),
+            };
+            let (last, record) = (LastReceived { sequence, position }, Some(RecordIndex(index)));
+            of_host.insert(publisher, RecordedArrival { last, history, record });
         }
         (arrived, told)
     }
@@ -70,9 +130,14 @@ impl ArrivalRecords {
         Some(RecordIndex(index))
     }
 
-    /// Notes the last message of the record's publisher.
-    pub fn note(&self, index: RecordIndex, last: LastReceived) {
+    /// Notes the last message of the record's publisher, and which ports have had its messages.
+    pub fn note(&self, index: RecordIndex, last: LastReceived, history: PortHistory) {
         if let Some(record) = self.segment.arrival_record(index.0) {
+            // In this order: after a death between two of them, the successor ends the port again, with the same result.
+            record.ended_ports_beyond.store(history.ended_ports_beyond, Ordering::Release);
+            record.last_in_ended.store(history.last_in_ended, Ordering::Release);
+            record.ended_ports.store(history.ended_ports, Ordering::Release);
+            record.last_in_port.store(history.last_in_port, Ordering::Release);
             record.position.store(last.position.0, Ordering::Relaxed);
             record.sequence.store(last.sequence, Ordering::Release);
         }
@@ -112,16 +177,40 @@ mod tests {
         let arrived = ArrivalRecords::new(segment.clone());
         let indices: Vec<RecordIndex> = (0..300).map(|n| arrived.reserve([n as u8 % 3 + 1; 16], n).unwrap()).collect();
         for (n, index) in (0..).zip(&indices) {
-            arrived.note(*index, at(n + 1, n));
+            arrived.note(*index, at(n + 1, n), PortHistory::default());
         }
-        arrived.note(indices[7], at(100, 50));
+        let mut history = PortHistory::default();
+        history.note(90);
+        history.end_port(2);
+        history.note(100);
+        arrived.note(indices[7], at(100, 50), history);
         indices[60..260].iter().for_each(|index| arrived.free_record(*index));
         let (successor, told) = ArrivalRecords::take_over(segment);
         assert_eq!(told.values().map(HashMap::len).sum::<usize>(), 100);
-        assert_eq!(told[&[2; 16]][&7], (at(100, 50), Some(indices[7])));
+        assert_eq!(told[&[2; 16]][&7], RecordedArrival { last: at(100, 50), history, record: Some(indices[7]) });
         assert_eq!(successor.reserve([9; 16], 1), Some(indices[60]));
         let reserved = std::iter::from_fn(|| successor.reserve([9; 16], 2)).count();
         assert_eq!(reserved, ARRIVAL_RECORDS_MAX as usize - 100 - 1);
+    }
+
+    #[test]
+    fn only_a_port_that_had_a_message_counts_as_having_given_it_to_late_joiners() {
+        let mut history = PortHistory::default();
+        let had_before = |history: &PortHistory| [1, 5, 6, 8, 9].map(|sequence| history.had_before(sequence));
+        history.note(8);
+        history.end_port(1);
+        assert_eq!(had_before(&history), [1, 1, 1, 1, 0]);
+        history.end_port(2);
+        assert_eq!(had_before(&history), [1, 1, 1, 1, 0], "that port had none of them");
+        history.note(5);
+        history.end_port(3);
+        assert_eq!(had_before(&history), [3, 3, 1, 1, 1], "that port had a part of them");
+        history.note(6);
+        history.end_port(4);
+        assert_eq!(had_before(&history), [4, 4, 4, 1, 1]);
+        history.note(9);
+        history.end_port(5);
+        assert_eq!(had_before(&history), [5, 5, 5, 5, 5]);
     }
 
     #[test]
