@@ -5,7 +5,8 @@
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
 //!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
 //!             count as a loss (docs/decisions/019-one-lie.md).
-//! Bounds      `REMEMBERED_MAX` publishers per host; the longest silent one is forgotten first.
+//! Bounds      `REMEMBERED_MAX` publishers per host; the longest silent one is forgotten first. If a host has no more records in the segment, a publisher
+//!             gets that of the longest silent one.
 
 use std::collections::HashMap;
 
@@ -102,7 +103,7 @@ impl Received {
             published.get(publisher).is_some_and(|last| known.last.sequence > *last)
         };
         let forgotten: Vec<Known> = self.known.extract_if(is_false).map(|(_, known)| known).collect();
-        forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
+        forgotten.iter().for_each(|known| self.free_record(known));
         if !forgotten.is_empty() {
             let mut unknown = in_segment();
             unknown.retain(|publisher, _| !self.known.contains_key(publisher));
@@ -197,18 +198,31 @@ impl Received {
 
     /// Forgets all publishers of the host.
     pub(crate) fn forget(self) {
-        self.known.values().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
+        self.known.values().for_each(|known| self.free_record(known));
     }
 
     fn insert(&mut self, publisher: u64, mut known: Known) {
         if self.known.len() >= REMEMBERED_MAX && !self.known.contains_key(&publisher) {
             let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
-            let silent = silent.and_then(|silent| self.known.remove(&silent)).and_then(|known| known.place);
-            silent.into_iter().for_each(|place| self.records.free_record(place));
+            let silent = silent.and_then(|silent| self.known.remove(&silent));
+            silent.iter().for_each(|known| self.free_record(known));
         }
         known.place = known.place.or_else(|| self.records.reserve(self.source_host, publisher));
+        known.place = known.place.or_else(|| self.pass_on_record(publisher, known.last.position));
         write(&self.records, &known);
         self.known.insert(publisher, known);
+    }
+
+    /// Takes the record of the longest silent publisher, if it has been silent since before `position`.
+    fn pass_on_record(&mut self, publisher: u64, position: Position) -> Option<RecordIndex> {
+        let before = self.known.values_mut().filter(|known| known.place.is_some() && known.last.position < position);
+        let place = before.min_by_key(|known| known.last.position)?.place.take()?;
+        self.records.pass_on(place, publisher);
+        Some(place)
+    }
+
+    fn free_record(&self, known: &Known) {
+        known.place.into_iter().for_each(|place| self.records.free_record(self.source_host, place));
     }
 }
 
@@ -223,6 +237,7 @@ fn write(records: &ArrivalRecords, known: &Known) {
 mod tests {
     use super::*;
     use rgaps_shm::Segment;
+    use rgaps_shm::manager::arrival_records::RECORDS_RESERVED;
     use std::sync::Arc;
 
     fn received() -> Received {
@@ -365,6 +380,24 @@ mod tests {
         assert_eq!(received.resume(), [(1, 8)]);
         assert_eq!(received.judge(name(8)), Verdict::Seen(Position(3), 0));
         assert_eq!(received.judge(name(9)), Verdict::New { lost: 0, since: Position(3) });
+    }
+
+    #[test]
+    fn the_publishers_that_were_heard_last_have_the_records_of_their_host() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let records = ArrivalRecords::new(segment.clone());
+        let _of_another_host: Vec<_> = std::iter::from_fn(|| records.reserve([8; 16], 1)).collect();
+        let mut received = Received::new([7; 16], records);
+        let reserved = u64::from(RECORDS_RESERVED);
+        for publisher in (0..reserved + 3).chain([1]) {
+            let position = Position(received.last().map_or(1, |last| last.0 + 1));
+            received.note(MessageName { publisher, sequence: position.0 }, position);
+        }
+        let (_, in_segment) = ArrivalRecords::take_over(segment);
+        let mut recorded: Vec<u64> = in_segment[&[7; 16]].keys().copied().collect();
+        recorded.sort_unstable();
+        assert_eq!(recorded, [1].into_iter().chain(4..reserved + 3).collect::<Vec<u64>>());
+        assert_eq!(in_segment[&[7; 16]][&5].last, LastReceived { sequence: 6, position: Position(6) });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The topics of this host: each has a segment, a slot table, and the links with other hosts.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use rgaps_control::{
     Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
-use rgaps_shm::manager::arrival_records::{ArrivalRecords, PortHistory, RecordedArrival};
+use rgaps_shm::manager::arrival_records::{ArrivalRecords, DEPARTED_HOSTS_MAX, PortHistory, RecordedArrival};
 use rgaps_shm::manager::last_received::{LastReceived, last_in_ports, last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
@@ -23,7 +24,7 @@ use crate::outbound::Outbound;
 use crate::received::Received;
 
 /// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
-pub(crate) const DEPARTED_MAX: usize = 64;
+pub(crate) const DEPARTED_MAX: usize = DEPARTED_HOSTS_MAX as usize;
 
 /// A publisher of this host.
 #[derive(Clone, Debug)]
@@ -151,7 +152,13 @@ impl Topic {
         }
         // The dead manager's ports have ended with it.
         let ended_ports = if told.is_empty() { 0 } else { slot_table.end_port() };
-        let recalled = told.into_iter().take(DEPARTED_MAX).map(|(host, told)| {
+        let mut told: Vec<_> = told.into_iter().collect();
+        told.sort_by_key(|(_, of_host)| Reverse(of_host.values().map(|arrival| arrival.last.position).max()));
+        for (host, forgotten) in told.split_off(told.len().min(DEPARTED_MAX)) {
+            let records = forgotten.values().filter_map(|arrival| arrival.record);
+            records.for_each(|record| arrived.free_record(host, record));
+        }
+        let recalled = told.into_iter().map(|(host, told)| {
             let mut received = Received::new(host, arrived.clone());
             received.take_over(told);
             received.end_port(ended_ports);
@@ -292,6 +299,24 @@ mod tests {
 
     fn successor(topic: &Topic) -> Topic {
         Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone(), HostId::default())
+    }
+
+    #[test]
+    fn a_successor_remembers_the_hosts_that_were_heard_last_and_frees_other_records() {
+        let topic = Topic::create(TopicKey::new(0, "many").unwrap(), "rgaps/Bytes").unwrap();
+        let of = |n: u8| [n; 16];
+        let hosts: Vec<Received> = (1..=100)
+            .map(|n| {
+                let mut received = Received::new(of(n), topic.arrived.clone());
+                received.note(MessageName { publisher: 1, sequence: 1 }, Position(u64::from(n)));
+                received
+            })
+            .collect();
+        let successor = successor(&topic);
+        assert_eq!(successor.departed.len(), DEPARTED_MAX);
+        assert!((37..=100).all(|n| successor.departed.contains_key(&HostId(of(n)))));
+        assert_eq!(ArrivalRecords::take_over(topic.segment.clone()).1.len(), DEPARTED_MAX);
+        drop(hosts);
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 /// Largest typed metadata of a message, in bytes.
 pub const META_BYTES_MAX: usize = 1024;
 
-/// Most publishers of other hosts with a record of what has arrived. Of others, a manager's successor knows what the message table still has.
+/// Most publishers of other hosts with a record of what has arrived (`arrival_records.rs` shares them out). Of others, a manager's successor knows what
+/// the message table still has.
 pub const ARRIVAL_RECORDS_MAX: u32 = 4096;
 
 const PAGE_BYTES: u64 = 4096;
