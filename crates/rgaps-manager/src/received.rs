@@ -5,13 +5,14 @@
 //! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
 //!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
 //!             count as a loss (docs/decisions/019-one-lie.md).
-//! Bounds      `REMEMBERED_MAX` publishers per host; the longest silent one is forgotten first.
+//! Bounds      `REMEMBERED_MAX` publishers per host; the longest silent one is forgotten first. If a host has no more records in the segment, a publisher
+//!             gets that of the longest silent one.
 
 use std::collections::HashMap;
 
 use rgaps_link::MessageName;
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
-use rgaps_shm::manager::arrival_records::{ArrivalRecords, RecordIndex, RecordedArrival};
+use rgaps_shm::manager::arrival_records::{ArrivalRecords, PortHistory, RecordIndex, RecordedArrival};
 use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
@@ -22,12 +23,19 @@ const REMEMBERED_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 struct Known {
     last: LastReceived,
-    /// The last sequence in the present port, whose history late joiners get.
-    last_in_port: u64,
     /// Where the queue ended when a later message was dropped here: whoever had joined by then counts what is missing after it.
     dropped_at: Position,
+    /// Through which ports late joiners have had its messages.
+    history: PortHistory,
     /// Its record in the segment.
     place: Option<RecordIndex>,
+}
+
+impl Known {
+    /// Nothing but the last message is known.
+    fn new(last: LastReceived) -> Self {
+        Self { last, history: PortHistory::default(), dropped_at: Position(0), place: None }
+    }
 }
 
 /// What an arriving message is for the subscribers of this host.
@@ -52,7 +60,7 @@ pub(crate) struct Received {
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
     has_begun: bool,
-    /// How many ports had ended when the last one of this host had. Whoever joined before had that port's history.
+    /// How many ports had ended when the last one of this host had, for publishers of which nothing else says what the ports have had.
     ended_ports: u32,
 }
 
@@ -66,16 +74,29 @@ impl Received {
     /// The last port has ended, as the `ended_ports`th of the topic.
     pub(crate) fn end_port(&mut self, ended_ports: u32) {
         self.ended_ports = ended_ports;
-        self.known.values_mut().for_each(|known| known.last_in_port = 0);
+        let Self { known, records, .. } = self;
+        for known in known.values_mut() {
+            known.history.end_port(ended_ports);
+            write(records, known);
+        }
     }
 
-    /// Merges what the segment says.
-    pub(crate) fn recall(&mut self, in_segment: impl IntoIterator<Item = (u64, RecordedArrival)>) {
-        for (publisher, (last, place)) in in_segment {
+    /// Takes over what the segment says of publishers, for a host of which nothing else is known.
+    pub(crate) fn take_over(&mut self, in_segment: impl IntoIterator<Item = (u64, RecordedArrival)>) {
+        for (publisher, RecordedArrival { last, history, record }) in in_segment {
+            self.insert(publisher, Known { history, place: record, ..Known::new(last) });
+        }
+    }
+
+    /// Merges the last messages that the message table has. Those that are not known count as had by the last port that has ended.
+    pub(crate) fn recall(&mut self, in_segment: impl IntoIterator<Item = (u64, LastReceived)>) {
+        for (publisher, last) in in_segment {
             let known = self.known.get(&publisher).copied();
             if known.is_none_or(|known| known.last.sequence < last.sequence) {
-                let place = place.or(known.and_then(|known| known.place));
-                self.insert(publisher, Known { last, last_in_port: 0, dropped_at: Position(0), place });
+                let mut history = known.map(|known| known.history).unwrap_or_default();
+                history.note(last.sequence);
+                history.end_port(self.ended_ports);
+                self.insert(publisher, Known { last, history, ..known.unwrap_or(Known::new(last)) });
             }
         }
     }
@@ -91,11 +112,10 @@ impl Received {
             published.get(publisher).is_some_and(|last| known.last.sequence > *last)
         };
         let forgotten: Vec<Known> = self.known.extract_if(is_false).map(|(_, known)| known).collect();
-        forgotten.iter().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
+        forgotten.iter().for_each(|known| self.free_record(known));
         if !forgotten.is_empty() {
-            let unknown = in_segment().into_iter().filter(|(publisher, _)| !self.known.contains_key(publisher));
-            let unknown: Vec<(u64, RecordedArrival)> =
-                unknown.map(|(publisher, last)| (publisher, (last, None))).collect();
+            let mut unknown = in_segment();
+            unknown.retain(|publisher, _| !self.known.contains_key(publisher));
             self.recall(unknown);
         }
         forgotten.len()
@@ -117,7 +137,7 @@ impl Received {
         if !self.known.contains_key(&name.publisher) {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(name.sequence.saturating_sub(1)), position };
-            self.insert(name.publisher, Known { last, last_in_port: 0, dropped_at: Position(0), place: None });
+            self.insert(name.publisher, Known::new(last));
         }
     }
 
@@ -129,8 +149,7 @@ impl Received {
             && previous.checked_sub(known.last.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX)
         {
             known.last.sequence = previous;
-            let known = *known;
-            self.write(&known);
+            write(&self.records, known);
         }
     }
 
@@ -139,8 +158,7 @@ impl Received {
         if let Some(known) = self.known.get_mut(&name.publisher) {
             known.dropped_at = dropped_at.unwrap_or(known.dropped_at);
             known.last.sequence = known.last.sequence.max(name.sequence);
-            let known = *known;
-            self.write(&known);
+            write(&self.records, known);
         }
     }
 
@@ -149,9 +167,9 @@ impl Received {
         self.known.iter().map(|(publisher, known)| (*publisher, known.last.sequence)).collect()
     }
 
-    /// Whether the present port keeps history of each publisher.
+    /// Whether the present port has had the last message of each publisher, and so keeps its history.
     pub(crate) fn keeps_history(&self) -> bool {
-        self.known.values().all(|known| known.last_in_port > 0)
+        self.known.values().all(|known| known.history.last_in_port() >= known.last.sequence.max(1))
     }
 
     /// Judges a message of which the first record arrives.
@@ -160,10 +178,10 @@ impl Received {
             return Verdict::New { lost: 0, since: Position(0) };
         };
         let LastReceived { sequence, position } = known.last;
-        if name.sequence <= known.last_in_port {
+        if name.sequence <= known.history.last_in_port() {
             Verdict::Duplicate
         } else if name.sequence <= sequence {
-            Verdict::Seen(position, self.ended_ports)
+            Verdict::Seen(position, known.history.had_before(name.sequence))
         } else if name.sequence - sequence > SEQUENCE_STEP_MAX {
             Verdict::Step { from: sequence }
         } else {
@@ -173,14 +191,13 @@ impl Received {
 
     /// Notes that a message was published here.
     pub(crate) fn note(&mut self, name: MessageName, position: Position) {
-        let known = self.known.get(&name.publisher);
-        let place = known.and_then(|known| known.place);
-        let dropped_at = known.map_or(Position(0), |known| known.dropped_at);
-        let last = match known {
-            Some(known) if known.last.sequence >= name.sequence => known.last,
-            _ => LastReceived { sequence: name.sequence, position },
-        };
-        self.insert(name.publisher, Known { last, last_in_port: name.sequence, dropped_at, place });
+        let last = LastReceived { sequence: name.sequence, position };
+        let mut known = self.known.get(&name.publisher).copied().unwrap_or(Known::new(last));
+        if known.last.sequence < name.sequence {
+            known.last = last;
+        }
+        known.history.note(name.sequence);
+        self.insert(name.publisher, known);
     }
 
     /// The position of the newest message.
@@ -190,25 +207,38 @@ impl Received {
 
     /// Forgets all publishers of the host.
     pub(crate) fn forget(self) {
-        self.known.values().filter_map(|known| known.place).for_each(|place| self.records.free_record(place));
+        self.known.values().for_each(|known| self.free_record(known));
     }
 
     fn insert(&mut self, publisher: u64, mut known: Known) {
         if self.known.len() >= REMEMBERED_MAX && !self.known.contains_key(&publisher) {
             let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
-            let silent = silent.and_then(|silent| self.known.remove(&silent)).and_then(|known| known.place);
-            silent.into_iter().for_each(|place| self.records.free_record(place));
+            let silent = silent.and_then(|silent| self.known.remove(&silent));
+            silent.iter().for_each(|known| self.free_record(known));
         }
         known.place = known.place.or_else(|| self.records.reserve(self.source_host, publisher));
-        self.write(&known);
+        known.place = known.place.or_else(|| self.pass_on_record(publisher, known.last.position));
+        write(&self.records, &known);
         self.known.insert(publisher, known);
     }
 
-    /// Notes in the segment what is known of a publisher.
-    fn write(&self, known: &Known) {
-        if let Some(place) = known.place {
-            self.records.note(place, known.last);
-        }
+    /// Takes the record of the longest silent publisher, if it has been silent since before `position`.
+    fn pass_on_record(&mut self, publisher: u64, position: Position) -> Option<RecordIndex> {
+        let before = self.known.values_mut().filter(|known| known.place.is_some() && known.last.position < position);
+        let place = before.min_by_key(|known| known.last.position)?.place.take()?;
+        self.records.pass_on(place, publisher);
+        Some(place)
+    }
+
+    fn free_record(&self, known: &Known) {
+        known.place.into_iter().for_each(|place| self.records.free_record(self.source_host, place));
+    }
+}
+
+/// Notes in the segment what is known of a publisher.
+fn write(records: &ArrivalRecords, known: &Known) {
+    if let Some(place) = known.place {
+        records.note(place, known.last, known.history);
     }
 }
 
@@ -216,6 +246,7 @@ impl Received {
 mod tests {
     use super::*;
     use rgaps_shm::Segment;
+    use rgaps_shm::manager::arrival_records::RECORDS_RESERVED;
     use std::sync::Arc;
 
     fn received() -> Received {
@@ -243,16 +274,50 @@ mod tests {
     fn messages_of_a_former_port_count_as_seen_and_newer_state_of_the_segment_wins() {
         let mut received = received();
         received.note(name(7), Position(3));
-        let last = LastReceived { sequence: 9, position: Position(8) };
-        received.recall([(1, (last, None))]);
         received.end_port(2);
+        received.recall([(1, LastReceived { sequence: 9, position: Position(8) })]);
         assert_eq!(received.judge(name(7)), Verdict::Seen(Position(8), 2));
         received.note(name(7), Position(9));
         assert_eq!(received.judge(name(7)), Verdict::Duplicate);
         assert_eq!(received.judge(name(9)), Verdict::Seen(Position(8), 2));
         assert_eq!(received.judge(name(10)), Verdict::New { lost: 0, since: Position(8) });
         received.end_port(3);
-        assert_eq!(received.judge(name(9)), Verdict::Seen(Position(8), 3));
+        assert_eq!(received.judge(name(7)), Verdict::Seen(Position(8), 3));
+        assert_eq!(received.judge(name(9)), Verdict::Seen(Position(8), 2), "that port had not had it");
+    }
+
+    #[test]
+    fn a_port_keeps_the_history_once_it_has_had_all_of_it() {
+        let mut received = received();
+        received.note(name(8), Position(3));
+        assert!(received.keeps_history());
+        received.end_port(1);
+        received.note(name(7), Position(5));
+        assert!(!received.keeps_history(), "8 is still to come");
+        received.note(name(8), Position(6));
+        assert!(received.keeps_history());
+    }
+
+    #[test]
+    fn a_successor_knows_which_ports_gave_messages_to_late_joiners() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let mut first = Received::new([7; 16], ArrivalRecords::new(segment.clone()));
+        first.note(name(8), Position(3));
+        first.end_port(1);
+        let mut successor = first;
+        for ended_ports in 2..4 {
+            let (records, mut in_segment) = ArrivalRecords::take_over(segment.clone());
+            successor = Received::new([7; 16], records);
+            successor.take_over(in_segment.remove(&[7; 16]).unwrap());
+            successor.end_port(ended_ports);
+            assert_eq!(successor.judge(name(8)), Verdict::Seen(Position(3), 1), "port {ended_ports} did not have it");
+        }
+        successor.note(name(8), Position(9));
+        let (records, mut in_segment) = ArrivalRecords::take_over(segment);
+        successor = Received::new([7; 16], records);
+        successor.take_over(in_segment.remove(&[7; 16]).unwrap());
+        successor.end_port(4);
+        assert_eq!(successor.judge(name(8)), Verdict::Seen(Position(3), 4));
     }
 
     #[test]
@@ -264,7 +329,7 @@ mod tests {
         first.note(MessageName { publisher: 2, sequence: 4 }, Position(5));
         let (records, mut in_segment) = ArrivalRecords::take_over(segment);
         let mut successor = Received::new([7; 16], records);
-        successor.recall(in_segment.remove(&[7; 16]).unwrap());
+        successor.take_over(in_segment.remove(&[7; 16]).unwrap());
         let mut resume = successor.resume();
         resume.sort_unstable();
         assert_eq!(resume, [(1, 9), (2, 4)]);
@@ -307,7 +372,7 @@ mod tests {
     #[test]
     fn what_a_dead_manager_had_acknowledged_counts_no_more() {
         let mut successor = received();
-        successor.recall([(1, (LastReceived { sequence: 5, position: Position(3) }, None))]);
+        successor.recall([(1, LastReceived { sequence: 5, position: Position(3) })]);
         successor.note_acknowledged(name(13), 10);
         assert_eq!(successor.judge(name(13)), Verdict::New { lost: 2, since: Position(3) });
         successor.note_acknowledged(name(13), 7);
@@ -324,6 +389,24 @@ mod tests {
         assert_eq!(received.resume(), [(1, 8)]);
         assert_eq!(received.judge(name(8)), Verdict::Seen(Position(3), 0));
         assert_eq!(received.judge(name(9)), Verdict::New { lost: 0, since: Position(3) });
+    }
+
+    #[test]
+    fn the_publishers_that_were_heard_last_have_the_records_of_their_host() {
+        let segment = Arc::new(Segment::create([1; 16]).unwrap());
+        let records = ArrivalRecords::new(segment.clone());
+        let _of_another_host: Vec<_> = std::iter::from_fn(|| records.reserve([8; 16], 1)).collect();
+        let mut received = Received::new([7; 16], records);
+        let reserved = u64::from(RECORDS_RESERVED);
+        for publisher in (0..reserved + 3).chain([1]) {
+            let position = Position(received.last().map_or(1, |last| last.0 + 1));
+            received.note(MessageName { publisher, sequence: position.0 }, position);
+        }
+        let (_, in_segment) = ArrivalRecords::take_over(segment);
+        let mut recorded: Vec<u64> = in_segment[&[7; 16]].keys().copied().collect();
+        recorded.sort_unstable();
+        assert_eq!(recorded, [1].into_iter().chain(4..reserved + 3).collect::<Vec<u64>>());
+        assert_eq!(in_segment[&[7; 16]][&5].last, LastReceived { sequence: 6, position: Position(6) });
     }
 
     #[test]

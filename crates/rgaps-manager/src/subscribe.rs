@@ -255,7 +255,7 @@ impl SubscribeManager {
                 }
                 let before = topic.departed.remove(&request.host);
                 let mut received = before.unwrap_or_else(|| Received::new(request.host.0, topic.arrived.clone()));
-                received.recall(in_segment.into_iter().map(|(publisher, last)| (publisher, (last, None))));
+                received.recall(in_segment);
                 let charge = self.budgets.arrived.charge((topic.id, request.host));
                 topic.pools.keep_charge(slot, charge.clone());
                 Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))

@@ -1,5 +1,6 @@
 //! The topics of this host: each has a segment, a slot table, and the links with other hosts.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use rgaps_control::{
     Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
-use rgaps_shm::manager::arrival_records::ArrivalRecords;
-use rgaps_shm::manager::last_received::{last_published, last_received_by_host};
+use rgaps_shm::manager::arrival_records::{ArrivalRecords, DEPARTED_HOSTS_MAX, PortHistory, RecordedArrival};
+use rgaps_shm::manager::last_received::{LastReceived, last_in_ports, last_published, last_received_by_host};
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
@@ -23,7 +24,7 @@ use crate::outbound::Outbound;
 use crate::received::Received;
 
 /// Hosts without a port that each topic remembers; the longest silent one is forgotten first.
-pub(crate) const DEPARTED_MAX: usize = 64;
+pub(crate) const DEPARTED_MAX: usize = DEPARTED_HOSTS_MAX as usize;
 
 /// A publisher of this host.
 #[derive(Clone, Debug)]
@@ -131,17 +132,35 @@ impl Topic {
         for (host, last) in last_received_by_host(&segment).into_iter().filter(|(host, _)| *host != own.0) {
             let of_host = told.entry(host).or_default();
             for (publisher, last) in last {
-                let known = of_host.entry(publisher).or_insert((last, None));
-                if known.0.sequence < last.sequence {
-                    known.0 = last;
+                // What no record says was published just before the death, or there was no record left: assume that the last port had it.
+                let history = PortHistory::default();
+                let unknown = LastReceived { sequence: 0, ..last };
+                let known =
+                    of_host.entry(publisher).or_insert(RecordedArrival { last: unknown, history, record: None });
+                if known.last.sequence < last.sequence {
+                    known.last = last;
+                    known.history.note(last.sequence);
                 }
+            }
+        }
+        // A latched message that was published again just before the death.
+        for ((host, publisher), sequence) in last_in_ports(&segment) {
+            let known = told.get_mut(&host).and_then(|of_host| of_host.get_mut(&publisher));
+            if let Some(known) = known.filter(|known| known.history.last_in_port() < sequence) {
+                known.history.note(sequence);
             }
         }
         // The dead manager's ports have ended with it.
         let ended_ports = if told.is_empty() { 0 } else { slot_table.end_port() };
-        let recalled = told.into_iter().take(DEPARTED_MAX).map(|(host, told)| {
+        let mut told: Vec<_> = told.into_iter().collect();
+        told.sort_by_key(|(_, of_host)| Reverse(of_host.values().map(|arrival| arrival.last.position).max()));
+        for (host, forgotten) in told.split_off(told.len().min(DEPARTED_MAX)) {
+            let records = forgotten.values().filter_map(|arrival| arrival.record);
+            records.for_each(|record| arrived.free_record(host, record));
+        }
+        let recalled = told.into_iter().map(|(host, told)| {
             let mut received = Received::new(host, arrived.clone());
-            received.recall(told);
+            received.take_over(told);
             received.end_port(ended_ports);
             (HostId(host), received)
         });
@@ -263,4 +282,65 @@ impl Topic {
 pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
     let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
     message_count.saturating_add(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use rgaps_device::host::HostBackend;
+    use rgaps_link::MessageName;
+    use rgaps_shm::words::queue::Position;
+    use rgaps_shm::{Exhaustion, MessageInfo, MessageSpec, PublisherSpec, WriterPort};
+
+    use super::*;
+    use crate::device_memory::DeviceMemoryManager;
+    use crate::received::Verdict;
+
+    const HOST: [u8; 16] = [7; 16];
+
+    fn successor(topic: &Topic) -> Topic {
+        Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone(), HostId::default())
+    }
+
+    #[test]
+    fn a_successor_remembers_the_hosts_that_were_heard_last_and_frees_other_records() {
+        let topic = Topic::create(TopicKey::new(0, "many").unwrap(), "rgaps/Bytes").unwrap();
+        let of = |n: u8| [n; 16];
+        let hosts: Vec<Received> = (1..=100)
+            .map(|n| {
+                let mut received = Received::new(of(n), topic.arrived.clone());
+                received.note(MessageName { publisher: 1, sequence: 1 }, Position(u64::from(n)));
+                received
+            })
+            .collect();
+        let successor = successor(&topic);
+        assert_eq!(successor.departed.len(), DEPARTED_MAX);
+        assert!((37..=100).all(|n| successor.departed.contains_key(&HostId(of(n)))));
+        assert_eq!(ArrivalRecords::take_over(topic.segment.clone()).1.len(), DEPARTED_MAX);
+        drop(hosts);
+    }
+
+    #[test]
+    fn a_latched_message_that_came_again_just_before_a_death_was_given_to_late_joiners() {
+        let topic = Topic::create(TopicKey::new(0, "again").unwrap(), "rgaps/Bytes").unwrap();
+        let name = MessageName { publisher: 1, sequence: 8 };
+        let mut received = Received::new(HOST, topic.arrived.clone());
+        received.note(name, Position(0));
+        received.end_port(topic.slot_table.end_port());
+        let had_before = |topic: &Topic| match topic.departed[&HostId(HOST)].judge(name) {
+            Verdict::Seen(_, ports) => ports,
+            verdict => panic!("{verdict:?}"),
+        };
+        assert_eq!(had_before(&successor(&topic)), 1, "no later port had it");
+        let spec = PublisherSpec { remote: true, ..Default::default() };
+        let slot = topic.slot_table.admit_publisher(&spec).unwrap();
+        let memory = DeviceMemoryManager::new(Arc::new(HostBackend::new()));
+        let pool = memory.create(&topic.pools, slot, 1 << 20).unwrap();
+        let mut port = WriterPort::new(topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
+        let loan = port.loan(1, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 1, sequence: 8, source_host: HOST, bytes: 1, ..MessageInfo::default() };
+        let spec = MessageSpec { info, meta: &[], history_depth: 5 };
+        port.publish_again(loan, &spec, Position(0), 1).unwrap();
+        // The manager dies before it notes that.
+        assert_eq!(had_before(&successor(&topic)), 3, "the second port had it, and a third one has ended");
+    }
 }

@@ -27,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -39,7 +39,8 @@ pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 /// Largest typed metadata of a message, in bytes.
 pub const META_BYTES_MAX: usize = 1024;
 
-/// Most publishers of other hosts with a record of what has arrived. Of others, a manager's successor knows what the message table still has.
+/// Most publishers of other hosts with a record of what has arrived (`arrival_records.rs` shares them out). Of others, a manager's successor knows what
+/// the message table still has.
 pub const ARRIVAL_RECORDS_MAX: u32 = 4096;
 
 const PAGE_BYTES: u64 = 4096;
@@ -283,6 +284,14 @@ pub struct ArrivalRecord {
     pub sequence: AtomicU64,
     /// Position of the last of its messages that arrived.
     pub position: AtomicU64,
+    /// The last of its messages in the present port (`PortHistory`).
+    pub last_in_port: AtomicU64,
+    /// The last of its messages in the last port that had one, and has ended.
+    pub last_in_ended: AtomicU64,
+    /// How many ports had ended when that one had.
+    pub ended_ports: AtomicU32,
+    /// The same for the port before that had later messages.
+    pub ended_ports_beyond: AtomicU32,
 }
 
 const _: () = {

@@ -124,3 +124,44 @@ fn a_late_joiner_takes_a_latched_message_once_though_the_port_was_enlarged() {
     assert_eq!(early.sequences_to(9), [9]);
     assert_eq!(late.sequences_to(9), [9], "it had the others");
 }
+
+/// As `latched`, without a link: the last subscriber has left, and the port has ended. Then a late joiner has come.
+fn latched_and_late_without_port() -> (Pair, Subscriber) {
+    let (mut pair, _early) = latched();
+    pair.cut();
+    {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        topic.finish_draining();
+        topic.subscribers.clear();
+    }
+    let late = late(&pair);
+    (pair, late)
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_its_manager_dies_before_that_has_come() {
+    let (mut pair, mut late) = latched_and_late_without_port();
+    receiver_dies(&pair);
+    pair.mend();
+    assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_ports_end_before_that_has_come() {
+    let (mut pair, mut late) = latched_and_late_without_port();
+    // The first connection is not made.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let offers = pair.to().resumes.len();
+    *pair.peer.alter.lock().unwrap() = Some(Box::new(move |offer| offer.addresses = vec![nobody.clone()]));
+    pair.mend();
+    until("an offer", || pair.to().resumes.len() > offers);
+    pair.peer.reachable.store(false, Ordering::Release);
+    *pair.peer.alter.lock().unwrap() = None;
+    // A publisher of larger messages joins: the port is made anew.
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.pool_bytes *= 4);
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    pair.mend();
+    assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+}

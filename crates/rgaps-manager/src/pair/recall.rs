@@ -1,7 +1,11 @@
 //! What a successor of the receiving manager knows, and what a host that cannot be reached costs.
 
-use super::unsent::Newcomer;
+use rgaps_link::MessageName;
+use rgaps_shm::words::queue::Position;
+
+use super::unsent::{Newcomer, free_the_port_and_reuse_it};
 use super::*;
+use crate::received::Received;
 
 fn acknowledged(pair: &mut Pair) {
     until("the acknowledgement", || {
@@ -163,4 +167,29 @@ fn a_host_that_cannot_be_reached_keeps_no_memory_of_publishers_that_left() {
         pair.publish.reconcile(&mut pair.topic, &pair.directory);
         pair.events.try_iter().any(|event| matches!(event, Event::SenderEnded { .. }))
     });
+}
+
+#[test]
+fn latched_messages_come_once_over_two_deaths_though_others_have_many_publishers() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(5);
+    let records = pair.to().topic.arrived.clone();
+    let others = [10, 11, 12, 13].map(|host| {
+        let mut received = Received::new([host; 16], records.clone());
+        (0..1024).for_each(|publisher| received.note(MessageName { publisher, sequence: 1 }, Position(0)));
+        received
+    });
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    (0..8).for_each(|_| pair.send(100));
+    assert_eq!(subscriber.sequences_to(8), (1..=8).collect::<Vec<u64>>());
+    until("the acknowledgement", || pair.status().contains("8 messages sent"));
+    pair.cut();
+    free_the_port_and_reuse_it(&pair, &mut subscriber);
+    // That manager dies, too, before the link is there again.
+    pair.to().restart();
+    pair.mend();
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(9), [9], "messages are taken twice");
+    drop(others);
 }

@@ -211,7 +211,7 @@ fn messages_lost_between_two_links_count_though_nothing_had_arrived() {
 }
 
 /// What the receiving manager's successor does with its predecessor's port, and then a local publisher that takes the free slot.
-fn free_the_port_and_reuse_it(pair: &Pair, subscriber: &mut Subscriber) {
+pub(super) fn free_the_port_and_reuse_it(pair: &Pair, subscriber: &mut Subscriber) {
     let pages: Vec<_> = {
         let to = pair.to();
         to.topic.slot_table.active_subscribers().filter_map(|slot| to.topic.slot_table.pages(slot)).collect()

@@ -52,6 +52,21 @@ pub fn last_received_by_host(segment: &Segment) -> HashMap<[u8; 16], HashMap<u64
     found
 }
 
+/// By host and publisher, the largest sequence in the ports that have not ended. The record of what arrived there last may be missing.
+pub fn last_in_ports(segment: &Segment) -> HashMap<([u8; 16], u64), u64> {
+    let ports = segment.publishers().filter(|(slot, state)| {
+        let is_remote = segment.publisher(slot.index).is_some_and(|words| words.remote.load(Ordering::Relaxed) != 0);
+        *state == Some(SlotState::Active) && is_remote
+    });
+    let mut found = HashMap::new();
+    let entries = ports.flat_map(|(slot, _)| segment.used_entries(slot.index));
+    for info in entries.filter_map(|index| described(segment, index)) {
+        let last = found.entry((info.source_host, info.publisher)).or_insert(0);
+        *last = info.sequence.max(*last);
+    }
+    found
+}
+
 /// Notes a message if it is its publisher's last one so far.
 fn note_last(found: &mut HashMap<u64, LastReceived>, info: &MessageInfo) {
     if info.sequence > 0 {
