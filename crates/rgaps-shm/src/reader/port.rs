@@ -96,7 +96,7 @@ pub struct ReaderPort {
     /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
     held: Arc<HeldCounts>,
-    is_closed: bool,
+    pub(crate) is_closed: bool,
     /// The wait for messages; `waiter` gives out further waiters of it.
     waiter: FutexWait,
 }
@@ -290,12 +290,6 @@ impl ReaderPort {
         self.words().poisoned.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_lost(&self, messages: u64) {
-        if messages > 0 {
-            self.words().lost.fetch_add(messages, Ordering::Relaxed);
-        }
-    }
-
     fn next(&mut self) -> Result<Option<Held>, TakeRefused> {
         if self.is_closed {
             return Ok(None);
@@ -352,52 +346,6 @@ impl ReaderPort {
         Ok(None)
     }
 
-    /// The oldest position that this reader can still have, by its depth and by the length of the queue.
-    pub(crate) fn oldest_in_depth(&self) -> Position {
-        let queue = self.segment.queue();
-        let kept = match self.depth() {
-            0 => queue.capacity(),
-            depth => depth.min(queue.capacity()),
-        };
-        Position(queue.end().0.saturating_sub(kept))
-    }
-
-    /// Moves the cursor past positions that are older than the depth or were overrun, and counts their messages as lost.
-    pub(crate) fn skip_what_is_too_old(&mut self) {
-        let oldest = self.oldest_in_depth();
-        if self.cursor < oldest {
-            self.count_lost(self.lost_between(self.cursor, oldest));
-            self.move_to(oldest);
-        }
-        self.trim_backlog();
-    }
-
-    /// Moves past an overrun position at the cursor. If the tail shows no overrun, another process overwrote the slot, and its message is lost.
-    pub(crate) fn skip_overrun(&mut self) {
-        let position = self.cursor;
-        self.skip_what_is_too_old();
-        if self.cursor == position {
-            self.count_lost(u64::from(!self.out_of_turn.contains(&position)));
-            self.move_to(position.next());
-        }
-    }
-
-    /// Counts the messages for this reader at these positions that it has not taken.
-    fn lost_between(&self, from: Position, until: Position) -> u64 {
-        let queue = self.segment.queue();
-        // Look at one lap at most, even if another process overwrites the tail between two loads.
-        let lap = Position(until.0.saturating_sub(queue.capacity()));
-        let begin = queue.begin().max(lap).max(from).min(until);
-        // Overrun positions cannot be read any more: all of them count.
-        let overrun = begin.0 - from.0 - self.out_of_turn.range(from..begin).count() as u64;
-        let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
-            Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_for_us(*position, named),
-            Slot::Overrun => !self.out_of_turn.contains(position),
-            Slot::Empty => false,
-        });
-        overrun.saturating_add(rest.count() as u64)
-    }
-
     /// How many messages of the backlog are within the depth, counting the messages since it joined.
     fn backlog_within_depth(&self) -> usize {
         if self.backlog.is_empty() {
@@ -411,7 +359,7 @@ impl ReaderPort {
     }
 
     /// Gives up messages of the backlog that newer messages have pushed beyond the depth. They were offered, so they are not lost.
-    fn trim_backlog(&mut self) {
+    pub(crate) fn trim_backlog(&mut self) {
         let kept = self.backlog_within_depth();
         while self.backlog.len() > kept {
             if let Some((_, message)) = self.backlog.pop_front() {
@@ -478,27 +426,6 @@ impl ReaderPort {
     /// Counts bytes copied for this subscriber alone.
     pub fn count_copied(&self, bytes: u64) {
         self.words().copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn losses_so_far(&self) -> u64 {
-        // Saturating: publishers can overwrite the count in the segment.
-        self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
-    }
-
-    /// Messages ahead of the cursor that are gone or too old.
-    fn losses_not_yet_counted(&self) -> u64 {
-        if self.is_closed || self.check().is_err() {
-            return 0;
-        }
-        let oldest = self.oldest_in_depth().max(self.cursor);
-        let mut gone = 0;
-        walk(&self.segment, oldest, &VecDeque::new(), |position, named| {
-            let entry = self.segment.message(named.message);
-            let is_gone = read_life(&self.segment, entry, position, named).is_none();
-            gone += u64::from(is_gone && !self.out_of_turn.contains(&position));
-            true
-        });
-        self.lost_between(self.cursor, oldest).saturating_add(gone)
     }
 
     /// The subscriber's slot.
@@ -591,7 +518,7 @@ impl ReaderPort {
         self.pages.words()
     }
 
-    fn record(&self) -> &SubscriberRecord {
+    pub(crate) fn record(&self) -> &SubscriberRecord {
         match self.segment.subscriber(self.slot().index) {
             Some(record) => record,
             None => unreachable!("the slot was checked by `new`"),

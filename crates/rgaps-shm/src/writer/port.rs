@@ -159,11 +159,11 @@ pub struct WriterPort {
 
 /// From when on subscribers get a message: all by default.
 #[derive(Clone, Copy, Debug, Default)]
-struct Since {
+pub(crate) struct Since {
     /// Subscribers that joined at or after this position.
-    position: u64,
+    pub(crate) position: u64,
     /// Of these, only those that joined after this many ports of remote hosts had ended.
-    ended_ports: u32,
+    pub(crate) ended_ports: u32,
 }
 
 impl WriterPort {
@@ -270,22 +270,9 @@ impl WriterPort {
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
-    /// Publishes a message again, for subscribers that joined later. `seen` is the latest position that it can have had here, and `ended_ports` how many
-    /// ports of the topic had ended when the port that published it did: subscribers that had joined by then do not get it twice.
-    pub fn publish_again(
-        &mut self,
-        loan: LoanedMessage,
-        spec: &MessageSpec<'_>,
-        seen: Position,
-        ended_ports: u32,
-    ) -> Result<Position, WriteError> {
-        let since = Since { position: seen.0.saturating_add(1), ended_ports };
-        self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
-    }
-
     /// `since`: subscribers that joined before that do not get the message. `state`: `Published`, or `Pending` if a stream writes the
     /// bytes.
-    fn publish_to(
+    pub(crate) fn publish_to(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
