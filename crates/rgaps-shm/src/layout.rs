@@ -27,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -253,8 +253,11 @@ pub struct MessageEntry {
     pub since: AtomicU64,
     /// Subscribers whose `ended_ports` is below this do not get the message: a former port gave it to them. 0: every subscriber gets it.
     pub since_ports: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// 1: only subscribers that want history get the message.
+    pub is_history: AtomicU32,
+    /// For subscribers whose `joined` is at or above this the message may be older than they are: beyond their depth it is not lost. `u64::MAX`:
+    /// for none.
+    pub history_since: AtomicU64,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
     /// Epoch of that host (`MessageInfo::host_epoch`).

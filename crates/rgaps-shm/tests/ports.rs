@@ -479,14 +479,52 @@ fn a_message_published_again_reaches_later_subscribers_and_history() {
     assert_eq!(sequences(&mut early), [1]);
     let slot = publisher.port.slot();
     host.slot_table.drain_publisher(slot);
-    let mut late = host.subscriber(5);
+    let mut late = host.subscriber_with(5, true);
+    let mut volatile = host.subscriber(5);
     let mut again = host.publisher(1 << 16, 5);
     let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();
     let info = MessageInfo { publisher: 77, sequence: 1, bytes: 10, ..Default::default() };
     again.port.publish_again(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen, 0).unwrap();
     let mut later = host.subscriber_with(5, true);
-    assert_eq!([&mut early, &mut late, &mut later].map(sequences), [vec![], vec![1], vec![1]]);
-    assert_eq!(lost(&early), 0);
+    let readers = [&mut early, &mut late, &mut volatile, &mut later];
+    assert_eq!(readers.map(sequences), [vec![], vec![1], vec![], vec![1]]);
+    assert_eq!([&early, &late, &volatile, &later].map(lost), [0; 4]);
+}
+
+#[test]
+fn history_of_another_host_is_for_those_who_want_it_and_never_lost() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 5);
+    let (mut shallow, mut deep) = (host.subscriber_with(1, true), host.subscriber_with(3, true));
+    let mut volatile = host.subscriber(1);
+    let mut publish = |sequence| {
+        let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 77, sequence, bytes: 10, ..Default::default() };
+        publisher.port.publish_history(loan, &MessageSpec { info, meta: &[], history_depth: 5 }).unwrap();
+    };
+    (1..=5).for_each(&mut publish);
+    assert_eq!([&shallow, &deep, &volatile].map(lost), [0; 3]);
+    let mut late = host.subscriber_with(1, true);
+    let readers = [&mut shallow, &mut deep, &mut volatile, &mut late];
+    assert_eq!(readers.map(sequences), [vec![5], vec![3, 4, 5], vec![], vec![5]]);
+    assert_eq!([&shallow, &deep, &volatile, &late].map(lost), [0; 4]);
+}
+
+#[test]
+fn a_message_that_may_be_from_before_a_subscriber_is_not_lost_for_it() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 0);
+    let mut early = host.subscriber(1);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let seen = rgaps_shm::words::queue::Position(0);
+    let mut late = host.subscriber(1);
+    for sequence in 2..=4 {
+        let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 77, sequence, bytes: 10, ..Default::default() };
+        publisher.port.publish_late(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen).unwrap();
+    }
+    assert_eq!([&mut early, &mut late].map(sequences), [[4]; 2]);
+    assert_eq!([&early, &late].map(lost), [3, 0]);
 }
 
 #[test]

@@ -17,17 +17,22 @@ fn latched() -> (Pair, Subscriber) {
     (pair, early)
 }
 
-fn late(pair: &Pair) -> Subscriber {
+pub(super) fn late(pair: &Pair) -> Subscriber {
+    joiner(pair, Durability::TransientLocal, 60)
+}
+
+fn joiner(pair: &Pair, durability: Durability, depth: u32) -> Subscriber {
     let mut to = pair.to();
-    let spec = SubscriberSpec { depth: 60, ..Default::default() };
+    let spec = SubscriberSpec { depth, ..Default::default() };
     let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-    let qos = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
+    let qos = SubscriberQos { durability, history: History::KeepLast(depth), ..Default::default() };
     to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
     let pages = to.topic.slot_table.pages(slot).unwrap();
     if let Some(inbound) = to.topic.inbound.get_mut(&FROM) {
         inbound.add_subscriber(Newcomer { pages: pages.clone(), event: None });
     }
-    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, true).unwrap() }
+    let wants_history = durability == Durability::TransientLocal;
+    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, wants_history).unwrap() }
 }
 
 #[test]
@@ -84,8 +89,7 @@ fn an_arrival_that_waits_for_space_learns_what_a_new_subscriber_has_read() {
     pair.announce(true);
     pair.send(900_000);
     let held = early.take();
-    until("the acknowledgement", || pair.status().contains("1 messages sent"));
-    pair.send(900_000);
+    until("the acknowledgement", || pair.try_send(900_000).is_ok());
     let is_waiting = |word: &AtomicU64| word.load(Ordering::Relaxed) != 0;
     until("the wait for space", || pair.to().topic.segment.header().space.0.sleepers.iter().any(is_waiting));
     let mut late = late(&pair);
@@ -124,4 +128,73 @@ fn a_late_joiner_takes_a_latched_message_once_though_the_port_was_enlarged() {
     pair.send(100);
     assert_eq!(early.sequences_to(9), [9]);
     assert_eq!(late.sequences_to(9), [9], "it had the others");
+}
+
+fn until_arrived(pair: &Pair, end: u64) {
+    until("the arrival", || pair.to().topic.segment.queue().end().0 == end);
+}
+
+#[test]
+fn a_remote_subscriber_counts_no_latched_messages_from_before_it_joined() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(5);
+    (0..5).for_each(|_| pair.send(100));
+    let spec = SubscriberSpec { depth: 1, ..Default::default() };
+    let slot = pair.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let pages = pair.topic.slot_table.pages(slot).unwrap();
+    let mut local = Subscriber { reader: ReaderPort::new(pair.topic.segment.clone(), pages, true).unwrap() };
+    assert_eq!((local.sequences_to(5), local.lost()), (vec![5], 0));
+    let mut early = joiner(&pair, Durability::TransientLocal, 1);
+    let mut deep = joiner(&pair, Durability::TransientLocal, 3);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    pair.announce(true);
+    until_arrived(&pair, 5);
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    assert_eq!((early.lost(), volatile.lost()), (0, 0), "nothing was published since they joined");
+    for subscriber in [&mut early, &mut late] {
+        assert_eq!((subscriber.sequences_to(5), subscriber.lost()), (vec![5], 0));
+    }
+    assert_eq!((deep.sequences_to(5), deep.lost()), (vec![3, 4, 5], 0));
+    assert!(volatile.reader.take().unwrap().is_none(), "it wants no history");
+    (0..2).for_each(|_| pair.send(100));
+    until_arrived(&pair, 7);
+    for subscriber in [&mut early, &mut late, &mut volatile] {
+        assert_eq!((subscriber.sequences_to(7), subscriber.lost()), (vec![7], 1), "each counts as usual from now on");
+    }
+}
+
+#[test]
+fn history_that_arrives_again_is_lost_for_no_subscriber_that_joined_meanwhile() {
+    let (mut pair, _early) = latched();
+    pair.cut();
+    {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        topic.finish_draining();
+    }
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    pair.mend();
+    until_arrived(&pair, 8 + 5);
+    assert_eq!((late.sequences_to(8), late.lost()), (vec![8], 0));
+    assert!(volatile.reader.take().unwrap().is_none(), "it wants no history");
+    pair.send(100);
+    assert_eq!((volatile.sequences_to(9), volatile.lost()), (vec![9], 0));
+}
+
+#[test]
+fn what_the_next_sender_takes_from_history_is_owed_to_those_who_had_joined() {
+    let (mut pair, mut early) = latched();
+    pair.cut();
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    (0..3).for_each(|_| pair.send(100));
+    pair.restart_sender();
+    pair.mend();
+    until_arrived(&pair, 8 + 3);
+    assert_eq!((early.sequences_to(11), early.lost()), (vec![9, 10, 11], 0));
+    for later in [&mut late, &mut volatile] {
+        assert_eq!((later.sequences_to(11), later.lost()), (vec![11], 0), "it may be younger than these messages");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::reader::peek::{read_life, walk};
 use crate::reader::port::ReaderPort;
-use crate::words::queue::{Position, Slot};
+use crate::words::queue::{Named, Position, Slot};
 
 impl ReaderPort {
     pub(crate) fn count_lost(&self, messages: u64) {
@@ -55,11 +55,19 @@ impl ReaderPort {
         // Overrun positions cannot be read any more: all of them count.
         let overrun = begin.0 - from.0 - self.out_of_turn.range(from..begin).count() as u64;
         let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
-            Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_for_us(*position, named),
+            Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_lost(*position, named),
             Slot::Overrun => !self.out_of_turn.contains(position),
             Slot::Empty => false,
         });
         overrun.saturating_add(rest.count() as u64)
+    }
+
+    /// Whether a message that this reader skips, since it is too old, is lost. Another host's history is not. True also for a message that is gone.
+    fn is_lost(&self, position: Position, named: Named) -> bool {
+        let entry = self.segment.message(named.message);
+        let may_be_older = entry.history_since.load(Ordering::Relaxed) <= self.joined.0;
+        let is_history = may_be_older && read_life(&self.segment, entry, position, named).is_some();
+        self.is_for_us(position, named) && !is_history
     }
 
     pub(crate) fn losses_so_far(&self) -> u64 {

@@ -9,7 +9,7 @@
 //! lost. It never frees a message, takes no lock in shared memory, writes only its own words, and reads the block in place.
 //!
 //! Invariants  R1 every position from `joined` on is taken (poisoned ones, too), counted as lost, or skipped: a message that is published again,
-//!             for subscribers that joined later (`since`). R2 the cursor moves past a message only after the message is held or given up.
+//!             for subscribers that joined later (`since`), or another host's history (`is_history`, `history_since`). R2 the cursor moves past a message only after the message is held or given up.
 //! Deaths      at take.held or while messages are held: the manager frees the slot. From then on no publisher reads this reader's words, so it
 //!             holds nothing.
 //! Trusts      nothing: block offsets and lengths are checked here, or by the mapping of the payload.
@@ -95,6 +95,7 @@ pub struct ReaderPort {
     pub(crate) seen: SeenPublishers,
     /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
+    wants_history: bool,
     held: Arc<HeldCounts>,
     pub(crate) is_closed: bool,
     /// The wait for messages; `waiter` gives out further waiters of it.
@@ -126,6 +127,7 @@ impl ReaderPort {
             set_aside: VecDeque::new(),
             seen: SeenPublishers::default(),
             forgiven: 0,
+            wants_history: history,
             held: Arc::new(HeldCounts::new()),
             is_closed: false,
             waiter,
@@ -233,7 +235,9 @@ impl ReaderPort {
     pub(crate) fn is_for_us(&self, position: Position, named: Named) -> bool {
         let entry = self.segment.message(named.message);
         let (since, ports) = (entry.since.load(Ordering::Relaxed), entry.since_ports.load(Ordering::Relaxed));
-        let is_it = since <= self.joined.0 && ports <= self.record().ended_ports.load(Ordering::Relaxed);
+        let is_it = since <= self.joined.0
+            && ports <= self.record().ended_ports.load(Ordering::Relaxed)
+            && (self.wants_history || entry.is_history.load(Ordering::Relaxed) == 0);
         position < self.joined || is_it || read_life(&self.segment, entry, position, named).is_none()
     }
 

@@ -158,12 +158,22 @@ pub struct WriterPort {
 }
 
 /// From when on subscribers get a message: all by default.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     /// Subscribers that joined at or after this position.
     pub(crate) position: u64,
     /// Of these, only those that joined after this many ports of remote hosts had ended.
     pub(crate) ended_ports: u32,
+    /// Only those that want history.
+    pub(crate) is_history: bool,
+    /// For those that joined at or after this position it may be older than they are.
+    pub(crate) history: u64,
+}
+
+impl Default for Since {
+    fn default() -> Self {
+        Self { position: 0, ended_ports: 0, is_history: false, history: u64::MAX }
+    }
 }
 
 impl WriterPort {
@@ -523,6 +533,8 @@ impl WriterPort {
         store(&entry.sequence, info.sequence);
         store(&entry.since, since.position);
         entry.since_ports.store(since.ended_ports, Ordering::Relaxed);
+        entry.is_history.store(u32::from(since.is_history), Ordering::Relaxed);
+        store(&entry.history_since, since.history);
         let [low, high] = halves(info.source_host);
         store(&entry.source_host[0], low);
         store(&entry.source_host[1], high);
