@@ -1,4 +1,5 @@
-//! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old.
+//! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old,
+//! unless history keeps them (`ReaderPort::for_sender`).
 //!
 //! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
 //! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no

@@ -528,6 +528,36 @@ fn a_message_that_may_be_from_before_a_subscriber_is_not_lost_for_it() {
 }
 
 #[test]
+fn a_sender_skips_no_message_that_history_keeps() {
+    let host = Host::new(16);
+    let mut first = host.publisher(1 << 16, 1);
+    let mut volatile = host.publisher(1 << 16, 0);
+    first.publish(10, Exhaustion::Refuse).unwrap();
+    let spec = SubscriberSpec { depth: 2, remote: true, ..Default::default() };
+    let slot = host.slot_table.admit_subscriber(&spec, &host.file).unwrap();
+    let pages = host.slot_table.pages(slot).unwrap();
+    let mut sender = ReaderPort::for_sender(host.slot_table.segment().clone(), pages).unwrap();
+    let mut second = host.publisher(1 << 16, 2);
+    // The two messages before the last one of this publisher, and all but two of the other's, are too old.
+    for _ in 0..4 {
+        second.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    for _ in 0..5 {
+        volatile.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let positions = |sender: &mut ReaderPort| -> Vec<u64> {
+        std::iter::from_fn(|| take(sender)).map(|held| held.info().position).collect()
+    };
+    assert_eq!(positions(&mut sender), [0, 3, 4, 8, 9]);
+    assert_eq!((lost(&sender), sender.passed().0), (2 + 3, 10));
+    // It needs none of these any more, so none keeps its space.
+    for _ in 0..5 {
+        volatile.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(positions(&mut sender), [13, 14]);
+}
+
+#[test]
 fn a_waiter_is_woken_by_a_publication() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 20, 0);

@@ -198,3 +198,55 @@ fn what_the_next_sender_takes_from_history_is_owed_to_those_who_had_joined() {
         assert_eq!((later.sequences_to(11), later.lost()), (vec![11], 0), "it may be younger than these messages");
     }
 }
+
+/// Five publishers publish one latched message each, without waking the sender.
+fn five_publishers(pair: &Pair) -> Vec<unsent::Newcomer> {
+    let mut publishers: Vec<_> = (0..5).map(|n| unsent::Newcomer::join(pair, 100 + n)).collect();
+    publishers.iter_mut().for_each(|publisher| publisher.send_quietly(1, 1, 1));
+    publishers
+}
+
+/// A subscriber that wants history, with this depth, of which the publishing host learns.
+fn announced(pair: &mut Pair, depth: u32) -> Subscriber {
+    let subscriber = joiner(pair, Durability::TransientLocal, depth);
+    pair.depth = pair.depth.max(depth);
+    pair.announce(true);
+    subscriber
+}
+
+#[test]
+fn a_late_joiner_gets_each_latched_message_though_an_earlier_subscriber_wanted_one() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(1);
+    let mut first = announced(&mut pair, 1);
+    until("the link", || pair.status().contains("connected over"));
+    let _publishers = five_publishers(&pair);
+    pair.wake_sender();
+    let mut taken = 0;
+    until("the messages", || {
+        taken += u64::from(first.reader.take().unwrap().is_some());
+        taken + first.lost() == 5
+    });
+    let mut second = announced(&mut pair, 10);
+    let mut taken = 0;
+    until("the history", || {
+        taken += u64::from(second.reader.take().unwrap().is_some());
+        taken == 5
+    });
+    assert_eq!(second.lost(), 0);
+}
+
+#[test]
+fn a_late_joiner_gets_all_history_from_before_the_link_whatever_the_first_wanted() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(1);
+    let _publishers = five_publishers(&pair);
+    let mut first = announced(&mut pair, 1);
+    until_arrived(&pair, 5);
+    first.take();
+    let mut second = announced(&mut pair, 10);
+    let mut publishers: Vec<u64> = (0..5).map(|_| second.take().info().publisher).collect();
+    publishers.sort_unstable();
+    assert_eq!(publishers, [100, 101, 102, 103, 104]);
+    assert_eq!((first.lost(), second.lost()), (0, 0));
+}

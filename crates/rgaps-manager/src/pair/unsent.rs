@@ -414,3 +414,25 @@ fn a_message_without_room_counts_for_every_subscriber_that_is_there() {
     assert_eq!((early.sequences_to(3), second.sequences_to(3)), (vec![3], vec![3]));
     assert_eq!((early.lost(), second.lost()), (1, 1));
 }
+
+/// Publishes without waking the sender.
+fn publish_quietly(port: &mut WriterPort, (publisher, sequence): (u64, u64), bytes: u64, history_depth: u32) {
+    let loan = port.loan(bytes, Exhaustion::DropOldest).unwrap();
+    let info = MessageInfo { publisher, sequence, source_host: FROM.0, bytes, ..MessageInfo::default() };
+    port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth }).unwrap();
+}
+
+impl Pair {
+    pub(super) fn wake_sender(&self) {
+        self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
+    }
+}
+
+impl Newcomer {
+    pub(super) fn send_quietly(&mut self, count: u64, bytes: u64, history_depth: u32) {
+        for _ in 0..count {
+            self.sequence += 1;
+            publish_quietly(&mut self.port, (self.publisher, self.sequence), bytes, history_depth);
+        }
+    }
+}

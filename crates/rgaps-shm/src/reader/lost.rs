@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::reader::peek::{read_life, walk};
 use crate::reader::port::ReaderPort;
+use crate::words::history::MessageRef;
 use crate::words::queue::{Named, Position, Slot};
 
 impl ReaderPort {
@@ -30,10 +31,26 @@ impl ReaderPort {
     pub(crate) fn skip_what_is_too_old(&mut self) {
         let oldest = self.oldest_in_depth();
         if self.cursor < oldest {
-            self.count_lost(self.lost_between(self.cursor, oldest));
+            let lost = self.lost_between(self.cursor, oldest);
+            let spared = if self.spares_history { self.spare_history(oldest) } else { 0 };
+            self.count_lost(lost.saturating_sub(spared));
             self.move_to(oldest);
         }
         self.trim_backlog();
+    }
+
+    /// Adds to the backlog the messages before this position that history keeps. Returns their number.
+    fn spare_history(&mut self, until: Position) -> u64 {
+        let queue = self.segment.queue();
+        let before = self.backlog.len();
+        for position in (self.cursor.max(queue.begin()).0..until.0).map(Position) {
+            let Slot::Message(named) = queue.read(position) else { continue };
+            let Some(generation) = self.waiting(position, named) else { continue };
+            if self.segment.words(named.message).want(self.pages.hold(named.message), generation) {
+                self.backlog.push_back((position, MessageRef { index: named.message, generation }));
+            }
+        }
+        (self.backlog.len() - before) as u64
     }
 
     /// Moves past an overrun position at the cursor. If the tail shows no overrun, another process overwrote the slot, and its message is lost.

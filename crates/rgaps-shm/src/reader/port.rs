@@ -85,7 +85,7 @@ pub struct ReaderPort {
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) cursor: Position,
     pub(crate) joined: Position,
-    /// Messages that history keeps from before it joined, oldest first: WANTED, not held.
+    /// Messages that history keeps from before it joined, oldest first: WANTED, not held. A sender's are those before its cursor.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
     /// Positions at or after the cursor that takes by name have given out or released.
     pub(crate) out_of_turn: BTreeSet<Position>,
@@ -95,7 +95,9 @@ pub struct ReaderPort {
     pub(crate) seen: SeenPublishers,
     /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
-    wants_history: bool,
+    pub(crate) wants_history: bool,
+    /// It skips no message that history keeps.
+    pub(crate) spares_history: bool,
     held: Arc<HeldCounts>,
     pub(crate) is_closed: bool,
     /// The wait for messages; `waiter` gives out further waiters of it.
@@ -128,10 +130,20 @@ impl ReaderPort {
             seen: SeenPublishers::default(),
             forgiven: 0,
             wants_history: history,
+            spares_history: false,
             held: Arc::new(HeldCounts::new()),
             is_closed: false,
             waiter,
         })
+    }
+
+    /// Opens the port of a sender, which passes history on to late joiners of another host. It gets each message that history keeps, also those that
+    /// are older than its depth.
+    pub fn for_sender(segment: Arc<Segment>, pages: Arc<SubscriberPages>) -> Result<Self, PortError> {
+        let mut port = Self::new(segment, pages, false)?;
+        port.backlog = want_history(&port.segment, &port.pages, port.joined, 0);
+        (port.wants_history, port.spares_history) = (true, true);
+        Ok(port)
     }
 
     /// Takes the next message whose bytes are there. A message whose bytes are not there delays later messages of its publisher, and no others until
@@ -298,24 +310,11 @@ impl ReaderPort {
         if self.is_closed {
             return Ok(None);
         }
-        if !self.backlog.is_empty() {
-            self.trim_backlog();
-        }
-        while let Some((position, message)) = self.backlog.front().copied() {
-            let named = Named { message: message.index, generation: message.generation.low() };
-            // Only in the life that was WANTED: a later life may have the same low 16 bits.
-            let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
-            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
-            self.backlog.pop_front();
-            match attempt {
-                Attempt::Held(held) => return Ok(Some(held)),
-                Attempt::Poisoned => {}
-                // The publisher needed its space.
-                Attempt::Gone => self.count_lost(1),
-            }
-        }
         // At most one lap of the queue, and another after an overrun.
         for _ in 0..=2 * self.segment.queue().capacity() {
+            if let Some(held) = self.next_in_backlog()? {
+                return Ok(Some(held));
+            }
             let named = match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return Ok(None),
                 Slot::Overrun => {
@@ -350,6 +349,26 @@ impl ReaderPort {
         Ok(None)
     }
 
+    fn next_in_backlog(&mut self) -> Result<Option<Held>, TakeRefused> {
+        if !self.backlog.is_empty() {
+            self.trim_backlog();
+        }
+        while let Some((position, message)) = self.backlog.front().copied() {
+            let named = Named { message: message.index, generation: message.generation.low() };
+            // Only in the life that was WANTED: a later life may have the same low 16 bits.
+            let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
+            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
+            self.backlog.pop_front();
+            match attempt {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Poisoned => {}
+                // The publisher needed its space.
+                Attempt::Gone => self.count_lost(1),
+            }
+        }
+        Ok(None)
+    }
+
     /// How many messages of the backlog are within the depth, counting the messages since it joined.
     fn backlog_within_depth(&self) -> usize {
         if self.backlog.is_empty() {
@@ -358,6 +377,7 @@ impl ReaderPort {
         let since_joined = self.segment.queue().end().0.saturating_sub(self.joined.0);
         match self.depth() {
             0 => self.backlog.len(),
+            _ if self.spares_history => self.backlog.len(),
             depth => (depth.saturating_sub(since_joined) as usize).min(self.backlog.len()),
         }
     }
