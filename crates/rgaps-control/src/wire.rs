@@ -17,7 +17,7 @@ use crate::qos::{Durability, Mismatch, PublisherQos, Reliability, SubscriberQos,
 use crate::text;
 
 /// Version of everything in this file and of the records on a link.
-pub const WIRE_VERSION: u32 = 5;
+pub const WIRE_VERSION: u32 = 6;
 /// Ends of queue pairs in one request, at most.
 pub const RDMA_ENDS_MAX: usize = 8;
 /// Bytes of a ring, chunk or message, at most: 1 TiB.

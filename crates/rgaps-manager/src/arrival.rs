@@ -30,12 +30,13 @@ use rgaps_link::{
 };
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
+use rgaps_shm::words::queue::Position;
 use rgaps_shm::{LoanedMessage, MessageSpec, SlotTable, crash};
 
-use crate::envelope::{self, ENVELOPE_BYTES_MAX, Unsent};
+use crate::envelope::{self, ENVELOPE_BYTES_MAX, Source, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::inbound::{ArrivalControl, ArrivalState};
-use crate::received::Verdict;
+use crate::received::{REMEMBERED_MAX, Verdict};
 
 mod loans;
 
@@ -78,6 +79,8 @@ struct Partial {
     previous: u64,
     /// The sender has not sent it.
     skipped: bool,
+    /// Where the sender took it from.
+    source: Source,
     info: MessageInfo,
     meta: [u8; ENVELOPE_BYTES_MAX],
     meta_bytes: usize,
@@ -119,6 +122,8 @@ pub(crate) struct Arrival {
     has_reported_over: bool,
     /// Bytes copied since the pool's memory was last measured.
     unmeasured_bytes: u64,
+    /// By publisher, the position of its last message before those that the sender takes from history.
+    history_since: HashMap<u64, Position>,
 }
 
 impl Arrival {
@@ -175,6 +180,7 @@ impl Arrival {
             has_stepped: false,
             has_reported_over: false,
             unmeasured_bytes: 0,
+            history_since: HashMap::new(),
         };
         if let Err(lost) = hand_over.send(arrival) {
             let (state, why) = (Box::new(lost.0.state), "its thread is gone".to_owned());
@@ -386,12 +392,12 @@ impl Arrival {
         }
         self.state.received.meet(name, opened.unsent.previous);
         let Unsent { previous, skipped } = opened.unsent;
-        let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
+        let (source, history_depth, meta_bytes) = (opened.source, opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
         let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
         self.dropped += u64::from(loan.is_none() && !skipped);
-        let partial = Partial { name, loan, previous, skipped, info, meta: bytes, meta_bytes, history_depth };
+        let partial = Partial { name, loan, previous, skipped, source, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -421,7 +427,7 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { name, loan, previous, skipped, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { name, loan, previous, skipped, source, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
@@ -443,7 +449,14 @@ impl Arrival {
             Verdict::New { lost, since } => {
                 // Before subscribers can take the message: a subscriber that sees the gap finds it counted.
                 self.setup.slot_table.count_lost(lost, since);
-                self.state.port.publish(loan, &spec)
+                match source {
+                    Source::Queue => self.state.port.publish(loan, &spec),
+                    Source::History => self.state.port.publish_history(loan, &spec),
+                    Source::OwedHistory => {
+                        let since = self.history_since(name.publisher, since);
+                        self.state.port.publish_late(loan, &spec, since)
+                    }
+                }
             }
             Verdict::Step { from } => {
                 self.report_step(name, from);
@@ -463,6 +476,16 @@ impl Arrival {
         let MessageName { publisher, sequence } = name;
         tracing::trace!(target: "rgaps::message", topic = %self.setup.key, publisher, sequence, "arrived");
         Ok(())
+    }
+
+    /// The position of a publisher's last message before those that the sender takes from history. `since`: that of its last message.
+    fn history_since(&mut self, publisher: u64, since: Position) -> Position {
+        let is_full = self.history_since.len() >= REMEMBERED_MAX;
+        match self.history_since.get(&publisher) {
+            Some(first) => *first,
+            None if is_full => since,
+            None => *self.history_since.entry(publisher).or_insert(since),
+        }
     }
 
     /// Reports at most one step per connection.

@@ -3,7 +3,7 @@
 //! ```text
 //!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
 //! 56 host epoch u64   64 history depth u32   68 metadata bytes u32
-//! 72 previous u64    80 skipped u32 (0 or 1)    84 zero u32    88 metadata
+//! 72 previous u64    80 skipped u32 (0 or 1)    84 source u32 (0 queue, 1 history, 2 owed history)    88 metadata
 //! ```
 //!
 //! Trusts      nothing: it comes from another host.
@@ -16,7 +16,7 @@ pub const HEAD_BYTES: usize = 88;
 /// Bytes of an envelope, at most.
 pub const ENVELOPE_BYTES_MAX: usize = HEAD_BYTES + META_BYTES_MAX;
 /// Version of the layout above.
-pub const ENVELOPE_VERSION: u32 = 4;
+pub const ENVELOPE_VERSION: u32 = 5;
 
 /// An envelope that is ready to be sent, stored inline so that a message costs no allocation.
 #[derive(Clone, Debug)]
@@ -34,6 +34,18 @@ pub struct Unsent {
     pub skipped: bool,
 }
 
+/// Where its sender took a message from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// From the queue, in its turn.
+    #[default]
+    Queue,
+    /// From history. It was published before the hosts were linked: it is for subscribers that want history, and lost for none.
+    History,
+    /// From history. It may have been published before subscribers joined that did so after the publisher's last message before it had arrived.
+    OwedHistory,
+}
+
 /// A received envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened<'a> {
@@ -43,6 +55,8 @@ pub struct Opened<'a> {
     pub history_depth: u32,
     /// What was not sent.
     pub unsent: Unsent,
+    /// Where the sender took it from.
+    pub source: Source,
     /// Typed metadata.
     pub meta: &'a [u8],
 }
@@ -78,6 +92,18 @@ impl Envelope {
         envelope.put(HEAD_BYTES, meta);
         envelope.used = HEAD_BYTES + meta.len();
         envelope
+    }
+
+    /// Says where the message was taken from, if not from the queue.
+    #[must_use]
+    pub fn taken_from(mut self, source: Source) -> Self {
+        let code: u32 = match source {
+            Source::Queue => 0,
+            Source::History => 1,
+            Source::OwedHistory => 2,
+        };
+        self.put(84, &code.to_le_bytes());
+        self
     }
 
     /// Says up to which message of the publisher none is owed.
@@ -116,13 +142,19 @@ pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
     let mut info = MessageInfo { kind: u32_at(4), source_host, host_epoch, stamps, ..MessageInfo::default() };
     decode_path(u64_at(8), &mut info);
     let unsent = Unsent { previous: u64_at(72), skipped: u32_at(80) != 0 };
-    Ok(Opened { info, history_depth: u32_at(64), unsent, meta })
+    let source = match u32_at(84) {
+        1 => Source::History,
+        2 => Source::OwedHistory,
+        _ => Source::Queue,
+    };
+    Ok(Opened { info, history_depth: u32_at(64), unsent, source, meta })
 }
 
 /// Fuzz entry: opening, sealing and opening again gives the same description.
 pub fn fuzz_envelope(data: &[u8]) -> bool {
     let Ok(opened) = open(data) else { return false };
     let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.unsent, opened.meta);
+    let sealed = sealed.taken_from(opened.source);
     assert_eq!(open(sealed.bytes()), Ok(opened));
     true
 }
@@ -140,8 +172,11 @@ mod tests {
     fn opening_a_sealed_envelope_gives_the_same_description() {
         let unsent = Unsent { previous: 6, skipped: true };
         let mut sealed = Envelope::seal(&info(), 5, unsent, b"metadata");
-        let opened = Opened { info: info(), history_depth: 5, unsent, meta: b"metadata" };
+        let opened = Opened { info: info(), history_depth: 5, unsent, source: Source::Queue, meta: b"metadata" };
         assert_eq!(open(sealed.bytes()), Ok(opened));
+        for source in [Source::Queue, Source::History, Source::OwedHistory] {
+            assert_eq!(open(sealed.clone().taken_from(source).bytes()), Ok(Opened { source, ..opened }));
+        }
         sealed.set_previous(8);
         assert_eq!(open(sealed.bytes()), Ok(Opened { unsent: Unsent { previous: 8, ..unsent }, ..opened }));
     }

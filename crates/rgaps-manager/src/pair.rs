@@ -309,8 +309,12 @@ impl Pair {
             ..MessageInfo::default()
         };
         self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: self.history }).unwrap();
-        self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
+        self.wake_sender();
         Ok(())
+    }
+
+    fn wake_sender(&self) {
+        self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     }
 
     fn status(&self) -> String {
@@ -553,7 +557,7 @@ fn a_subscriber_that_joins_right_after_the_last_one_left_gets_the_history() {
         let anew = Topic::create(topic.key.clone(), &topic.type_name).unwrap();
         std::mem::replace(topic, anew)
     };
-    let mut late = pair.subscriber();
+    let mut late = history::late(&pair);
     pair.mend();
     assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
     pair.send(100);

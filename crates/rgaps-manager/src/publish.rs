@@ -146,10 +146,9 @@ impl PublishManager {
         name: &str,
         (slot, depth, place): (SubscriberSlot, u32, LinkPermit),
     ) -> std::io::Result<Outbound> {
-        // Late joiners on other hosts get history from their own manager, which gets it from this sender.
-        let history = kept_depth(&endpoint.offers) > 0;
         let pages = topic.slot_table.pages(slot).ok_or(std::io::ErrorKind::NotFound)?;
-        let reader = ReaderPort::new(topic.segment.clone(), pages, history);
+        // Late joiners on other hosts get history from their own manager, which gets it from this sender.
+        let reader = ReaderPort::for_sender(topic.segment.clone(), pages);
         let reader = reader.map_err(std::io::Error::other)?;
         let description = (endpoint.clone(), topic.message_bytes_max());
         let status = format!("to {name}: starting");

@@ -17,7 +17,7 @@ use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
 /// Publishers of one host that are remembered.
-const REMEMBERED_MAX: usize = 1024;
+pub(crate) const REMEMBERED_MAX: usize = 1024;
 
 /// What has arrived from one publisher.
 #[derive(Clone, Copy, Debug)]

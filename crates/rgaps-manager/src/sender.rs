@@ -30,7 +30,7 @@ use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash}
 
 use crate::addresses;
 use crate::device_memory::Pools;
-use crate::envelope::{Envelope, Unsent};
+use crate::envelope::{Envelope, Source, Unsent};
 use crate::event::{Event, Mailbox};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
@@ -310,7 +310,8 @@ impl Sender {
             info.source_host == own_host && kept.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
         for held in again {
-            let _ = self.pack(held);
+            let source = self.sent.source_in_history(held.info());
+            let _ = self.pack(held, source);
         }
     }
 
@@ -479,14 +480,16 @@ impl Sender {
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
-            if self.pack(held).is_none() {
+            let is_queued = held.info().position >= self.reader.joined().0;
+            let source = if is_queued { Source::Queue } else { self.sent.source_in_history(held.info()) };
+            if self.pack(held, source).is_none() {
                 tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
             }
         }
         took
     }
 
-    fn pack(&mut self, held: Held) -> Option<()> {
+    fn pack(&mut self, held: Held, source: Source) -> Option<()> {
         let pool = self.setup.pools.memory(held.pool())?;
         let mut info = *held.info();
         let end = held.offset().checked_add(info.bytes)?;
@@ -506,7 +509,7 @@ impl Sender {
         let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
-        self.outbox.push(held, pool, envelope, previous);
+        self.outbox.push(held, pool, envelope.taken_from(source), previous);
         Some(())
     }
 

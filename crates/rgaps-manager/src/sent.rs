@@ -1,4 +1,5 @@
-//! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old.
+//! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old,
+//! unless history keeps them (`ReaderPort::for_sender`).
 //!
 //! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
 //! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no
@@ -11,9 +12,11 @@
 use std::collections::HashMap;
 
 use rgaps_link::MessageName;
+use rgaps_shm::MessageInfo;
 use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 
+use crate::envelope::Source;
 use crate::outbound::LEFT_MAX;
 
 /// What was sent of each publisher of this host.
@@ -56,6 +59,11 @@ impl SentMessages {
     /// The sequence of the publisher's last message before this one that was sent or need not be sent.
     pub(crate) fn previous(&self, publisher: u64, sequence: u64) -> u64 {
         self.sent(publisher).min(sequence.saturating_sub(1))
+    }
+
+    /// The source of a message that history gave.
+    pub(crate) fn source_in_history(&self, info: &MessageInfo) -> Source {
+        if Position(info.position) < self.from { Source::History } else { Source::OwedHistory }
     }
 
     fn sent(&self, publisher: u64) -> u64 {

@@ -254,8 +254,11 @@ pub struct MessageEntry {
     pub since: AtomicU64,
     /// Subscribers whose `ended_ports` is below this do not get the message: a former port gave it to them. 0: every subscriber gets it.
     pub since_ports: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// 1: only subscribers that want history get the message.
+    pub is_history: AtomicU32,
+    /// For subscribers whose `joined` is at or above this the message may be older than they are: beyond their depth it is not lost. `u64::MAX`:
+    /// for none.
+    pub history_since: AtomicU64,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
     /// Epoch of that host (`MessageInfo::host_epoch`).

@@ -479,14 +479,82 @@ fn a_message_published_again_reaches_later_subscribers_and_history() {
     assert_eq!(sequences(&mut early), [1]);
     let slot = publisher.port.slot();
     host.slot_table.drain_publisher(slot);
-    let mut late = host.subscriber(5);
+    let mut late = host.subscriber_with(5, true);
+    let mut volatile = host.subscriber(5);
     let mut again = host.publisher(1 << 16, 5);
     let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();
     let info = MessageInfo { publisher: 77, sequence: 1, bytes: 10, ..Default::default() };
     again.port.publish_again(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen, 0).unwrap();
     let mut later = host.subscriber_with(5, true);
-    assert_eq!([&mut early, &mut late, &mut later].map(sequences), [vec![], vec![1], vec![1]]);
-    assert_eq!(lost(&early), 0);
+    let readers = [&mut early, &mut late, &mut volatile, &mut later];
+    assert_eq!(readers.map(sequences), [vec![], vec![1], vec![], vec![1]]);
+    assert_eq!([&early, &late, &volatile, &later].map(lost), [0; 4]);
+}
+
+#[test]
+fn history_of_another_host_is_for_those_who_want_it_and_never_lost() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 5);
+    let (mut shallow, mut deep) = (host.subscriber_with(1, true), host.subscriber_with(3, true));
+    let mut volatile = host.subscriber(1);
+    let mut publish = |sequence| {
+        let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 77, sequence, bytes: 10, ..Default::default() };
+        publisher.port.publish_history(loan, &MessageSpec { info, meta: &[], history_depth: 5 }).unwrap();
+    };
+    (1..=5).for_each(&mut publish);
+    assert_eq!([&shallow, &deep, &volatile].map(lost), [0; 3]);
+    let mut late = host.subscriber_with(1, true);
+    let readers = [&mut shallow, &mut deep, &mut volatile, &mut late];
+    assert_eq!(readers.map(sequences), [vec![5], vec![3, 4, 5], vec![], vec![5]]);
+    assert_eq!([&shallow, &deep, &volatile, &late].map(lost), [0; 4]);
+}
+
+#[test]
+fn a_message_that_may_be_from_before_a_subscriber_is_not_lost_for_it() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 0);
+    let mut early = host.subscriber(1);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let seen = rgaps_shm::words::queue::Position(0);
+    let mut late = host.subscriber(1);
+    for sequence in 2..=4 {
+        let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 77, sequence, bytes: 10, ..Default::default() };
+        publisher.port.publish_late(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen).unwrap();
+    }
+    assert_eq!([&mut early, &mut late].map(sequences), [[4]; 2]);
+    assert_eq!([&early, &late].map(lost), [3, 0]);
+}
+
+#[test]
+fn a_sender_skips_no_message_that_history_keeps() {
+    let host = Host::new(16);
+    let mut first = host.publisher(1 << 16, 1);
+    let mut volatile = host.publisher(1 << 16, 0);
+    first.publish(10, Exhaustion::Refuse).unwrap();
+    let spec = SubscriberSpec { depth: 2, remote: true, ..Default::default() };
+    let slot = host.slot_table.admit_subscriber(&spec, &host.file).unwrap();
+    let pages = host.slot_table.pages(slot).unwrap();
+    let mut sender = ReaderPort::for_sender(host.slot_table.segment().clone(), pages).unwrap();
+    let mut second = host.publisher(1 << 16, 2);
+    // The two messages before the last one of this publisher, and all but two of the other's, are too old.
+    for _ in 0..4 {
+        second.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    for _ in 0..5 {
+        volatile.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let positions = |sender: &mut ReaderPort| -> Vec<u64> {
+        std::iter::from_fn(|| take(sender)).map(|held| held.info().position).collect()
+    };
+    assert_eq!(positions(&mut sender), [0, 3, 4, 8, 9]);
+    assert_eq!((lost(&sender), sender.passed().0), (2 + 3, 10));
+    // It needs none of these any more, so none keeps its space.
+    for _ in 0..5 {
+        volatile.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(positions(&mut sender), [13, 14]);
 }
 
 #[test]

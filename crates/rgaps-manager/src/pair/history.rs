@@ -17,17 +17,22 @@ fn latched() -> (Pair, Subscriber) {
     (pair, early)
 }
 
-fn late(pair: &Pair) -> Subscriber {
+pub(super) fn late(pair: &Pair) -> Subscriber {
+    joiner(pair, Durability::TransientLocal, 60)
+}
+
+fn joiner(pair: &Pair, durability: Durability, depth: u32) -> Subscriber {
     let mut to = pair.to();
-    let spec = SubscriberSpec { depth: 60, ..Default::default() };
+    let spec = SubscriberSpec { depth, ..Default::default() };
     let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-    let qos = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
+    let qos = SubscriberQos { durability, history: History::KeepLast(depth), ..Default::default() };
     to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
     let pages = to.topic.slot_table.pages(slot).unwrap();
     if let Some(inbound) = to.topic.inbound.get_mut(&FROM) {
         inbound.add_subscriber(Newcomer { pages: pages.clone(), event: None });
     }
-    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, true).unwrap() }
+    let wants_history = durability == Durability::TransientLocal;
+    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, wants_history).unwrap() }
 }
 
 #[test]
@@ -164,4 +169,125 @@ fn a_late_joiner_gets_the_history_though_ports_end_before_that_has_come() {
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     pair.mend();
     assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+}
+
+fn until_arrived(pair: &Pair, end: u64) {
+    until("the arrival", || pair.to().topic.segment.queue().end().0 == end);
+}
+
+#[test]
+fn a_remote_subscriber_counts_no_latched_messages_from_before_it_joined() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(5);
+    (0..5).for_each(|_| pair.send(100));
+    let spec = SubscriberSpec { depth: 1, ..Default::default() };
+    let slot = pair.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let pages = pair.topic.slot_table.pages(slot).unwrap();
+    let mut local = Subscriber { reader: ReaderPort::new(pair.topic.segment.clone(), pages, true).unwrap() };
+    assert_eq!((local.sequences_to(5), local.lost()), (vec![5], 0));
+    let mut early = joiner(&pair, Durability::TransientLocal, 1);
+    let mut deep = joiner(&pair, Durability::TransientLocal, 3);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    pair.announce(true);
+    until_arrived(&pair, 5);
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    assert_eq!((early.lost(), volatile.lost()), (0, 0), "nothing was published since they joined");
+    for subscriber in [&mut early, &mut late] {
+        assert_eq!((subscriber.sequences_to(5), subscriber.lost()), (vec![5], 0));
+    }
+    assert_eq!((deep.sequences_to(5), deep.lost()), (vec![3, 4, 5], 0));
+    assert!(volatile.reader.take().unwrap().is_none(), "it wants no history");
+    (0..2).for_each(|_| pair.send(100));
+    until_arrived(&pair, 7);
+    for subscriber in [&mut early, &mut late, &mut volatile] {
+        assert_eq!((subscriber.sequences_to(7), subscriber.lost()), (vec![7], 1), "each counts as usual from now on");
+    }
+}
+
+#[test]
+fn history_that_arrives_again_is_lost_for_no_subscriber_that_joined_meanwhile() {
+    let (mut pair, _early) = latched();
+    pair.cut();
+    {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        topic.finish_draining();
+    }
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    pair.mend();
+    until_arrived(&pair, 8 + 5);
+    assert_eq!((late.sequences_to(8), late.lost()), (vec![8], 0));
+    assert!(volatile.reader.take().unwrap().is_none(), "it wants no history");
+    pair.send(100);
+    assert_eq!((volatile.sequences_to(9), volatile.lost()), (vec![9], 0));
+}
+
+#[test]
+fn what_the_next_sender_takes_from_history_is_owed_to_those_who_had_joined() {
+    let (mut pair, mut early) = latched();
+    pair.cut();
+    let mut late = joiner(&pair, Durability::TransientLocal, 1);
+    let mut volatile = joiner(&pair, Durability::Volatile, 1);
+    (0..3).for_each(|_| pair.send(100));
+    pair.restart_sender();
+    pair.mend();
+    until_arrived(&pair, 8 + 3);
+    assert_eq!((early.sequences_to(11), early.lost()), (vec![9, 10, 11], 0));
+    for later in [&mut late, &mut volatile] {
+        assert_eq!((later.sequences_to(11), later.lost()), (vec![11], 0), "it may be younger than these messages");
+    }
+}
+
+/// Five publishers publish one latched message each, without waking the sender.
+fn five_publishers(pair: &Pair) -> Vec<unsent::Newcomer> {
+    let mut publishers: Vec<_> = (0..5).map(|n| unsent::Newcomer::join(pair, 100 + n)).collect();
+    publishers.iter_mut().for_each(|publisher| publisher.publish(1, 1));
+    publishers
+}
+
+/// A subscriber that wants history, with this depth, of which the publishing host learns.
+fn announced(pair: &mut Pair, depth: u32) -> Subscriber {
+    let subscriber = joiner(pair, Durability::TransientLocal, depth);
+    pair.depth = pair.depth.max(depth);
+    pair.announce(true);
+    subscriber
+}
+
+#[test]
+fn a_late_joiner_gets_each_latched_message_though_an_earlier_subscriber_wanted_one() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(1);
+    let mut first = announced(&mut pair, 1);
+    until("the link", || pair.status().contains("connected over"));
+    let _publishers = five_publishers(&pair);
+    pair.wake_sender();
+    let mut taken = 0;
+    until("the messages", || {
+        taken += u64::from(first.reader.take().unwrap().is_some());
+        taken + first.lost() == 5
+    });
+    let mut second = announced(&mut pair, 10);
+    let mut taken = 0;
+    until("the history", || {
+        taken += u64::from(second.reader.take().unwrap().is_some());
+        taken == 5
+    });
+    assert_eq!(second.lost(), 0);
+}
+
+#[test]
+fn a_late_joiner_gets_all_history_from_before_the_link_whatever_the_first_wanted() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    pair.latch(1);
+    let _publishers = five_publishers(&pair);
+    let mut first = announced(&mut pair, 1);
+    until_arrived(&pair, 5);
+    first.take();
+    let mut second = announced(&mut pair, 10);
+    let mut publishers: Vec<u64> = (0..5).map(|_| second.take().info().publisher).collect();
+    publishers.sort_unstable();
+    assert_eq!(publishers, [100, 101, 102, 103, 104]);
+    assert_eq!((first.lost(), second.lost()), (0, 0));
 }

@@ -30,7 +30,7 @@ fn a_message_that_was_dropped_ahead_of_the_senders_cursor_is_counted() {
     let (mut pair, mut subscriber) = cut(200);
     (0..70).for_each(|_| pair.send(1));
     let mut newcomer = Newcomer::join(&pair, NEWCOMER);
-    newcomer.publish(900_000);
+    newcomer.publish(900_000, 0);
     // Its publisher fills the next message for a long time, and has dropped the first one for its space.
     let loan = newcomer.port.loan(900_000, Exhaustion::DropOldest).unwrap();
     pair.mend();

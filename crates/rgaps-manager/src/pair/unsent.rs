@@ -33,15 +33,15 @@ impl Newcomer {
     }
 
     /// Publishes without waking the sender.
-    pub(super) fn publish(&mut self, bytes: u64) {
+    pub(super) fn publish(&mut self, bytes: u64, history_depth: u32) {
         let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
         let info = self.next(bytes);
-        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 0 }).unwrap();
+        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth }).unwrap();
     }
 
     pub(super) fn send(&mut self, pair: &Pair, count: u64) {
-        (0..count).for_each(|_| self.publish(1));
-        pair.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
+        (0..count).for_each(|_| self.publish(1, 0));
+        pair.wake_sender();
     }
 
     /// Learns of new subscribers.

@@ -9,7 +9,7 @@
 //! lost. It never frees a message, takes no lock in shared memory, writes only its own words, and reads the block in place.
 //!
 //! Invariants  R1 every position from `joined` on is taken (poisoned ones, too), counted as lost, or skipped: a message that is published again,
-//!             for subscribers that joined later (`since`). R2 the cursor moves past a message only after the message is held or given up.
+//!             for subscribers that joined later (`since`), or another host's history (`is_history`, `history_since`). R2 the cursor moves past a message only after the message is held or given up.
 //! Deaths      at take.held or while messages are held: the manager frees the slot. From then on no publisher reads this reader's words, so it
 //!             holds nothing.
 //! Trusts      nothing: block offsets and lengths are checked here, or by the mapping of the payload.
@@ -85,7 +85,7 @@ pub struct ReaderPort {
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) cursor: Position,
     pub(crate) joined: Position,
-    /// Messages that history keeps from before it joined, oldest first: WANTED, not held.
+    /// Messages that history keeps from before it joined, oldest first: WANTED, not held. A sender's are those before its cursor.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
     /// Positions at or after the cursor that takes by name have given out or released.
     pub(crate) out_of_turn: BTreeSet<Position>,
@@ -95,8 +95,11 @@ pub struct ReaderPort {
     pub(crate) seen: SeenPublishers,
     /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
+    pub(crate) wants_history: bool,
+    /// It skips no message that history keeps.
+    pub(crate) spares_history: bool,
     held: Arc<HeldCounts>,
-    is_closed: bool,
+    pub(crate) is_closed: bool,
     /// The wait for messages; `waiter` gives out further waiters of it.
     waiter: FutexWait,
 }
@@ -126,10 +129,21 @@ impl ReaderPort {
             set_aside: VecDeque::new(),
             seen: SeenPublishers::default(),
             forgiven: 0,
+            wants_history: history,
+            spares_history: false,
             held: Arc::new(HeldCounts::new()),
             is_closed: false,
             waiter,
         })
+    }
+
+    /// Opens the port of a sender, which passes history on to late joiners of another host. It gets each message that history keeps, also those that
+    /// are older than its depth.
+    pub fn for_sender(segment: Arc<Segment>, pages: Arc<SubscriberPages>) -> Result<Self, PortError> {
+        let mut port = Self::new(segment, pages, false)?;
+        port.backlog = want_history(&port.segment, &port.pages, port.joined, 0);
+        (port.wants_history, port.spares_history) = (true, true);
+        Ok(port)
     }
 
     /// Takes the next message whose bytes are there. A message whose bytes are not there delays later messages of its publisher, and no others until
@@ -233,7 +247,9 @@ impl ReaderPort {
     pub(crate) fn is_for_us(&self, position: Position, named: Named) -> bool {
         let entry = self.segment.message(named.message);
         let (since, ports) = (entry.since.load(Ordering::Relaxed), entry.since_ports.load(Ordering::Relaxed));
-        let is_it = since <= self.joined.0 && ports <= self.record().ended_ports.load(Ordering::Relaxed);
+        let is_it = since <= self.joined.0
+            && ports <= self.record().ended_ports.load(Ordering::Relaxed)
+            && (self.wants_history || entry.is_history.load(Ordering::Relaxed) == 0);
         position < self.joined || is_it || read_life(&self.segment, entry, position, named).is_none()
     }
 
@@ -290,34 +306,15 @@ impl ReaderPort {
         self.words().poisoned.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_lost(&self, messages: u64) {
-        if messages > 0 {
-            self.words().lost.fetch_add(messages, Ordering::Relaxed);
-        }
-    }
-
     fn next(&mut self) -> Result<Option<Held>, TakeRefused> {
         if self.is_closed {
             return Ok(None);
         }
-        if !self.backlog.is_empty() {
-            self.trim_backlog();
-        }
-        while let Some((position, message)) = self.backlog.front().copied() {
-            let named = Named { message: message.index, generation: message.generation.low() };
-            // Only in the life that was WANTED: a later life may have the same low 16 bits.
-            let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
-            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
-            self.backlog.pop_front();
-            match attempt {
-                Attempt::Held(held) => return Ok(Some(held)),
-                Attempt::Poisoned => {}
-                // The publisher needed its space.
-                Attempt::Gone => self.count_lost(1),
-            }
-        }
         // At most one lap of the queue, and another after an overrun.
         for _ in 0..=2 * self.segment.queue().capacity() {
+            if let Some(held) = self.next_in_backlog()? {
+                return Ok(Some(held));
+            }
             let named = match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return Ok(None),
                 Slot::Overrun => {
@@ -352,50 +349,24 @@ impl ReaderPort {
         Ok(None)
     }
 
-    /// The oldest position that this reader can still have, by its depth and by the length of the queue.
-    pub(crate) fn oldest_in_depth(&self) -> Position {
-        let queue = self.segment.queue();
-        let kept = match self.depth() {
-            0 => queue.capacity(),
-            depth => depth.min(queue.capacity()),
-        };
-        Position(queue.end().0.saturating_sub(kept))
-    }
-
-    /// Moves the cursor past positions that are older than the depth or were overrun, and counts their messages as lost.
-    pub(crate) fn skip_what_is_too_old(&mut self) {
-        let oldest = self.oldest_in_depth();
-        if self.cursor < oldest {
-            self.count_lost(self.lost_between(self.cursor, oldest));
-            self.move_to(oldest);
+    fn next_in_backlog(&mut self) -> Result<Option<Held>, TakeRefused> {
+        if !self.backlog.is_empty() {
+            self.trim_backlog();
         }
-        self.trim_backlog();
-    }
-
-    /// Moves past an overrun position at the cursor. If the tail shows no overrun, another process overwrote the slot, and its message is lost.
-    pub(crate) fn skip_overrun(&mut self) {
-        let position = self.cursor;
-        self.skip_what_is_too_old();
-        if self.cursor == position {
-            self.count_lost(u64::from(!self.out_of_turn.contains(&position)));
-            self.move_to(position.next());
+        while let Some((position, message)) = self.backlog.front().copied() {
+            let named = Named { message: message.index, generation: message.generation.low() };
+            // Only in the life that was WANTED: a later life may have the same low 16 bits.
+            let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
+            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
+            self.backlog.pop_front();
+            match attempt {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Poisoned => {}
+                // The publisher needed its space.
+                Attempt::Gone => self.count_lost(1),
+            }
         }
-    }
-
-    /// Counts the messages for this reader at these positions that it has not taken.
-    fn lost_between(&self, from: Position, until: Position) -> u64 {
-        let queue = self.segment.queue();
-        // Look at one lap at most, even if another process overwrites the tail between two loads.
-        let lap = Position(until.0.saturating_sub(queue.capacity()));
-        let begin = queue.begin().max(lap).max(from).min(until);
-        // Overrun positions cannot be read any more: all of them count.
-        let overrun = begin.0 - from.0 - self.out_of_turn.range(from..begin).count() as u64;
-        let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
-            Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_for_us(*position, named),
-            Slot::Overrun => !self.out_of_turn.contains(position),
-            Slot::Empty => false,
-        });
-        overrun.saturating_add(rest.count() as u64)
+        Ok(None)
     }
 
     /// How many messages of the backlog are within the depth, counting the messages since it joined.
@@ -406,12 +377,13 @@ impl ReaderPort {
         let since_joined = self.segment.queue().end().0.saturating_sub(self.joined.0);
         match self.depth() {
             0 => self.backlog.len(),
+            _ if self.spares_history => self.backlog.len(),
             depth => (depth.saturating_sub(since_joined) as usize).min(self.backlog.len()),
         }
     }
 
     /// Gives up messages of the backlog that newer messages have pushed beyond the depth. They were offered, so they are not lost.
-    fn trim_backlog(&mut self) {
+    pub(crate) fn trim_backlog(&mut self) {
         let kept = self.backlog_within_depth();
         while self.backlog.len() > kept {
             if let Some((_, message)) = self.backlog.pop_front() {
@@ -478,27 +450,6 @@ impl ReaderPort {
     /// Counts bytes copied for this subscriber alone.
     pub fn count_copied(&self, bytes: u64) {
         self.words().copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Messages that were lost behind the cursor; saturates. `ReaderCounters::lost` also counts those ahead of it.
-    pub fn losses_so_far(&self) -> u64 {
-        self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
-    }
-
-    /// Messages ahead of the cursor that are gone or too old.
-    fn losses_not_yet_counted(&self) -> u64 {
-        if self.is_closed || self.check().is_err() {
-            return 0;
-        }
-        let oldest = self.oldest_in_depth().max(self.cursor);
-        let mut gone = 0;
-        walk(&self.segment, oldest, &VecDeque::new(), |position, named| {
-            let entry = self.segment.message(named.message);
-            let is_gone = read_life(&self.segment, entry, position, named).is_none();
-            gone += u64::from(is_gone && !self.out_of_turn.contains(&position));
-            true
-        });
-        self.lost_between(self.cursor, oldest).saturating_add(gone)
     }
 
     /// The subscriber's slot.
@@ -591,7 +542,7 @@ impl ReaderPort {
         self.pages.words()
     }
 
-    fn record(&self) -> &SubscriberRecord {
+    pub(crate) fn record(&self) -> &SubscriberRecord {
         match self.segment.subscriber(self.slot().index) {
             Some(record) => record,
             None => unreachable!("the slot was checked by `new`"),

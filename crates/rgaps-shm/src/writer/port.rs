@@ -158,12 +158,22 @@ pub struct WriterPort {
 }
 
 /// From when on subscribers get a message: all by default.
-#[derive(Clone, Copy, Debug, Default)]
-struct Since {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
     /// Subscribers that joined at or after this position.
-    position: u64,
+    pub(crate) position: u64,
     /// Of these, only those that joined after this many ports of remote hosts had ended.
-    ended_ports: u32,
+    pub(crate) ended_ports: u32,
+    /// Only those that want history.
+    pub(crate) is_history: bool,
+    /// For those that joined at or after this position it may be older than they are.
+    pub(crate) history: u64,
+}
+
+impl Default for Since {
+    fn default() -> Self {
+        Self { position: 0, ended_ports: 0, is_history: false, history: u64::MAX }
+    }
 }
 
 impl WriterPort {
@@ -270,22 +280,9 @@ impl WriterPort {
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
-    /// Publishes a message again, for subscribers that joined later. `seen` is the latest position that it can have had here, and `ended_ports` how many
-    /// ports of the topic had ended when the port that published it did: subscribers that had joined by then do not get it twice.
-    pub fn publish_again(
-        &mut self,
-        loan: LoanedMessage,
-        spec: &MessageSpec<'_>,
-        seen: Position,
-        ended_ports: u32,
-    ) -> Result<Position, WriteError> {
-        let since = Since { position: seen.0.saturating_add(1), ended_ports };
-        self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
-    }
-
     /// `since`: subscribers that joined before that do not get the message. `state`: `Published`, or `Pending` if a stream writes the
     /// bytes.
-    fn publish_to(
+    pub(crate) fn publish_to(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
@@ -536,6 +533,8 @@ impl WriterPort {
         store(&entry.sequence, info.sequence);
         store(&entry.since, since.position);
         entry.since_ports.store(since.ended_ports, Ordering::Relaxed);
+        entry.is_history.store(u32::from(since.is_history), Ordering::Relaxed);
+        store(&entry.history_since, since.history);
         let [low, high] = halves(info.source_host);
         store(&entry.source_host[0], low);
         store(&entry.source_host[1], high);
