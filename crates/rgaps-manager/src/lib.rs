@@ -55,6 +55,7 @@ mod state;
 mod subscribe;
 mod successor;
 mod topics;
+mod without_pool;
 
 pub use addresses::fuzz_addresses;
 pub use offered_ring::fuzz_answer;

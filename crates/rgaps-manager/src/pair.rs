@@ -53,6 +53,8 @@ mod recall;
 mod unsent;
 #[cfg(test)]
 mod walk;
+#[cfg(test)]
+mod without_pool;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);

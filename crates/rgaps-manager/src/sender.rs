@@ -1,5 +1,6 @@
 //! A sender sends one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and releases
-//! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records.
+//! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records; `without_pool` keeps those that this manager cannot
+//! read yet.
 //!
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
@@ -25,7 +26,8 @@ use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::{last_published, last_received};
-use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
+use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::{Held, MessageInfo, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
@@ -36,6 +38,7 @@ use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::sent::SentMessages;
+use crate::without_pool::WithoutPool;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -77,6 +80,7 @@ pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
     outbox: Outbox,
+    without_pool: WithoutPool,
     sent: SentMessages,
     /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
     looked: Option<(u64, Instant)>,
@@ -136,6 +140,7 @@ impl Sender {
             setup,
             reader,
             outbox,
+            without_pool: WithoutPool::default(),
             sent: SentMessages::default(),
             looked: None,
             demoted: false,
@@ -183,6 +188,7 @@ impl Sender {
             retry = (retry * 2).min(RETRY_MAX);
         }
         drop(std::mem::replace(&mut self.outbox, Outbox::new()));
+        self.without_pool = WithoutPool::default();
         let (topic, host) = (self.setup.topic, self.setup.host);
         self.setup.mailbox.post(Event::SenderEnded { topic, host });
     }
@@ -297,7 +303,10 @@ impl Sender {
             info.source_host == own_host && kept.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
         for held in again {
-            let _ = self.pack(held);
+            match self.pack(held) {
+                Err(held) if lacks_pool(&self.setup, held.pool()) => self.without_pool.keep(held),
+                _ => {}
+            }
         }
     }
 
@@ -432,7 +441,7 @@ impl Sender {
             (true, MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() });
         for skipped in self.sent.skipped(self.reader.passed(), stay) {
             // The other host drops what arrives after a note that names a later message.
-            if self.outbox.has_unsent_of(skipped.publisher) {
+            if self.outbox.has_unsent_of(skipped.publisher) || self.without_pool.has_of(skipped.publisher) {
                 is_complete = false;
                 continue;
             }
@@ -454,26 +463,69 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            // The sender releases messages in order and holds no more than the outbox, so an error means a lost slot, which `publish` notices.
-            let Ok(Some(held)) = self.reader.take() else { break };
+            let Some(held) = self.next() else { break };
             took = true;
             // Messages of other hosts are not forwarded.
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
-            if self.pack(held).is_none() {
-                tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
+            match self.pack(held) {
+                Ok(()) => {}
+                Err(held) if lacks_pool(&self.setup, held.pool()) => self.keep(held),
+                Err(held) => {
+                    tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
+                    // A loss makes the sender look for skipped messages, which it names to the other host.
+                    self.reader.lose(held);
+                }
             }
         }
         took
     }
 
-    fn pack(&mut self, held: Held) -> Option<()> {
-        let pool = self.setup.pools.memory(held.pool())?;
+    /// The next message: one that was kept and no longer lacks its pool, or else the reader's next.
+    fn next(&mut self) -> Option<Held> {
+        let setup = &self.setup;
+        if let Some(held) = self.without_pool.take_first(|slot| !lacks_pool(setup, slot)) {
+            return Some(held);
+        }
+        loop {
+            match self.reader.take() {
+                Ok(Some(held)) if self.without_pool.has_of_slot(held.pool()) => self.keep(held),
+                Ok(held) => return held,
+                // The reader holds the most that it may of this publisher. With keep-all, all messages wait for its pool.
+                Err(TakeRefused::TooManyHeld { publisher, .. }) if self.reader.depth() > 0 => {
+                    if !self.lose_oldest(publisher) {
+                        return None;
+                    }
+                }
+                // The sender releases messages in order and holds no more than the outbox, so an error means a lost slot, which `publish` notices.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Keeps a message that lacks its pool, and at most `depth` of its publisher.
+    fn keep(&mut self, held: Held) {
+        let (index, depth) = (held.pool().index, self.reader.depth());
+        self.without_pool.keep(held);
+        if depth > 0 && self.without_pool.count_of_slot(index) as u64 > depth {
+            self.lose_oldest(index);
+        }
+    }
+
+    /// Drops the oldest kept message of the publisher in this slot. False if there is none.
+    fn lose_oldest(&mut self, index: u16) -> bool {
+        let oldest = self.without_pool.take_first(|slot| slot.index == index);
+        oldest.map(|held| self.reader.lose(held)).is_some()
+    }
+
+    /// Puts a message into the outbox. Returns it if it cannot be read.
+    fn pack(&mut self, held: Held) -> Result<(), Held> {
+        let Some(pool) = self.setup.pools.memory(held.pool()) else { return Err(held) };
         let mut info = *held.info();
-        let end = held.offset().checked_add(info.bytes)?;
-        if end > pool.bytes() || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
-            return None;
+        let is_inside = held.offset().checked_add(info.bytes).is_some_and(|end| end <= pool.bytes());
+        if !is_inside || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
+            return Err(held);
         }
         let mut meta = [0; META_BYTES_MAX];
         let meta_bytes = held.copy_meta(&mut meta);
@@ -489,7 +541,7 @@ impl Sender {
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope, previous);
-        Some(())
+        Ok(())
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
@@ -519,4 +571,9 @@ impl Sender {
             self.setup.slot_table.restore_keep_all(self.setup.slot);
         }
     }
+}
+
+/// Whether a publisher, which lives, has not handed its pool back to this manager yet.
+fn lacks_pool(setup: &SenderSetup, slot: PublisherSlot) -> bool {
+    setup.pools.memory(slot).is_none() && setup.slot_table.active_publishers().any(|active| active == slot)
 }
