@@ -34,6 +34,7 @@ mod log_rate_limit;
 mod manager;
 mod network_inbox;
 mod notices;
+mod offered_ring;
 mod outbound;
 mod outbox;
 #[cfg(test)]
@@ -46,7 +47,6 @@ mod refusals;
 mod remote_hosts;
 mod removed_files;
 mod requests;
-mod ring_shape;
 mod runtime_files;
 mod sender;
 mod sent;
@@ -55,6 +55,7 @@ mod state;
 mod subscribe;
 mod successor;
 mod topics;
+mod without_pool;
 
 pub use addresses::fuzz_addresses;
-pub use ring_shape::fuzz_answer;
+pub use offered_ring::fuzz_answer;

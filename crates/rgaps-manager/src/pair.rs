@@ -35,9 +35,9 @@ use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::inbound::Inbound;
+use crate::offered_ring::Ask;
 use crate::publish::PublishManager;
 use crate::rdma_devices::RdmaDevices;
-use crate::sender::Ask;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
@@ -55,6 +55,8 @@ mod skipped;
 mod unsent;
 #[cfg(test)]
 mod walk;
+#[cfg(test)]
+mod without_pool;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);

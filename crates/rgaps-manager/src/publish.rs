@@ -13,9 +13,10 @@ use rgaps_shm::{ReaderPort, SubscriberFiles, SubscriberSlot, SubscriberSpec};
 use crate::budgets::Budgets;
 use crate::event::Mailbox;
 use crate::links::LinkPermit;
+use crate::offered_ring::Ask;
 use crate::outbound::{Outbound, SenderControl};
 use crate::rdma_devices::RdmaDevices;
-use crate::sender::{Ask, Sender, SenderSetup};
+use crate::sender::{Sender, SenderSetup};
 use crate::topics::Topic;
 
 /// What all senders need.

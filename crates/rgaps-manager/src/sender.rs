@@ -1,5 +1,6 @@
 //! A sender sends one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and releases
-//! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records.
+//! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records; `without_pool` keeps those that this manager cannot
+//! read yet.
 //!
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
@@ -8,35 +9,36 @@
 //!             the topic. This manager: its successor releases the sender's slot.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rgaps_control::network::{RingAsker, RingError};
+use rgaps_control::network::RingError;
 use rgaps_control::reach::{Reach, Seen};
 use rgaps_control::wire::{PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
-use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
+use rgaps_link::tcp::{self, TcpSender};
 use rgaps_link::{LinkSender, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::{last_published, last_received};
-use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
+use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::{Held, MessageInfo, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
 use crate::envelope::{Envelope, Source, Unsent};
 use crate::event::{Event, Mailbox};
+use crate::offered_ring::{Ask, dial, geometry, link_chunk_bytes, over_tcp};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
-use crate::ring_shape::{geometry, link_chunk_bytes, over_tcp};
 use crate::sent::SentMessages;
+use crate::without_pool::WithoutPool;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -78,6 +80,7 @@ pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
     outbox: Outbox,
+    without_pool: WithoutPool,
     sent: SentMessages,
     /// What the reader had missed when the sender last looked for skipped messages, if it could name all of them, and when that was. `None`: not on
     /// this connection.
@@ -129,18 +132,6 @@ impl<E: std::fmt::Display> From<E> for Ending {
     }
 }
 
-/// Requests rings of other hosts: over the network, or in tests by a call.
-pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
-    /// Waits for the answer. Returns it, and where its sender was seen.
-    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError>;
-}
-
-impl Ask for RingAsker {
-    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError> {
-        self.request(host, request, timeout)
-    }
-}
-
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
         let transport = LinkTransport { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
@@ -149,6 +140,7 @@ impl Sender {
             setup,
             reader,
             outbox,
+            without_pool: WithoutPool::default(),
             sent: SentMessages::default(),
             looked: None,
             demoted: false,
@@ -196,6 +188,7 @@ impl Sender {
             retry = (retry * 2).min(RETRY_MAX);
         }
         drop(std::mem::replace(&mut self.outbox, Outbox::new()));
+        self.without_pool = WithoutPool::default();
         let (topic, host) = (self.setup.topic, self.setup.host);
         self.setup.mailbox.post(Event::SenderEnded { topic, host });
     }
@@ -311,7 +304,10 @@ impl Sender {
         });
         for held in again {
             let source = self.sent.source_in_history(held.info());
-            let _ = self.pack(held, source);
+            match self.pack(held, source) {
+                Err(held) if lacks_pool(&self.setup, held.pool()) => self.without_pool.keep(held, source),
+                _ => {}
+            }
         }
     }
 
@@ -451,7 +447,7 @@ impl Sender {
             (true, MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() });
         for skipped in self.sent.skipped(self.reader.passed(), stay) {
             // The other host drops what arrives after a note that names a later message.
-            if self.outbox.has_unsent_of(skipped.publisher) {
+            if self.outbox.has_unsent_of(skipped.publisher) || self.without_pool.has_of(skipped.publisher) {
                 is_complete = false;
                 continue;
             }
@@ -473,28 +469,76 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            // The sender releases messages in order and holds no more than the outbox, so an error means a lost slot, which `publish` notices.
-            let Ok(Some(held)) = self.reader.take() else { break };
+            let Some((held, source)) = self.next() else { break };
             took = true;
             // Messages of other hosts are not forwarded.
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
-            let is_queued = held.info().position >= self.reader.joined().0;
-            let source = if is_queued { Source::Queue } else { self.sent.source_in_history(held.info()) };
-            if self.pack(held, source).is_none() {
-                tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
+            match self.pack(held, source) {
+                Ok(()) => {}
+                Err(held) if lacks_pool(&self.setup, held.pool()) => self.keep(held, source),
+                Err(held) => {
+                    tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
+                    // A loss makes the sender look for skipped messages, which it names to the other host.
+                    self.reader.lose(held);
+                }
             }
         }
         took
     }
 
-    fn pack(&mut self, held: Held, source: Source) -> Option<()> {
-        let pool = self.setup.pools.memory(held.pool())?;
+    /// The next message: one that was kept and no longer lacks its pool, or else the reader's next.
+    fn next(&mut self) -> Option<(Held, Source)> {
+        let setup = &self.setup;
+        if let Some(kept) = self.without_pool.take_first(|slot| !lacks_pool(setup, slot)) {
+            return Some(kept);
+        }
+        loop {
+            match self.reader.take() {
+                Ok(None) => return None,
+                Ok(Some(held)) => {
+                    let is_queued = held.info().position >= self.reader.joined().0;
+                    let source = if is_queued { Source::Queue } else { self.sent.source_in_history(held.info()) };
+                    if !self.without_pool.has_of_slot(held.pool()) {
+                        return Some((held, source));
+                    }
+                    self.keep(held, source);
+                }
+                // The reader holds the most that it may of this publisher. With keep-all, all messages wait for its pool.
+                Err(TakeRefused::TooManyHeld { publisher, .. }) if self.reader.depth() > 0 => {
+                    if !self.lose_oldest(publisher) {
+                        return None;
+                    }
+                }
+                // The sender releases messages in order and holds no more than the outbox, so an error means a lost slot, which `publish` notices.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Keeps a message that lacks its pool, and at most `depth` of its publisher.
+    fn keep(&mut self, held: Held, source: Source) {
+        let (index, depth) = (held.pool().index, self.reader.depth());
+        self.without_pool.keep(held, source);
+        if depth > 0 && self.without_pool.count_of_slot(index) as u64 > depth {
+            self.lose_oldest(index);
+        }
+    }
+
+    /// Drops the oldest kept message of the publisher in this slot. False if there is none.
+    fn lose_oldest(&mut self, index: u16) -> bool {
+        let oldest = self.without_pool.take_first(|slot| slot.index == index);
+        oldest.map(|(held, _)| self.reader.lose(held)).is_some()
+    }
+
+    /// Puts a message into the outbox. Returns it if it cannot be read.
+    fn pack(&mut self, held: Held, source: Source) -> Result<(), Held> {
+        let Some(pool) = self.setup.pools.memory(held.pool()) else { return Err(held) };
         let mut info = *held.info();
-        let end = held.offset().checked_add(info.bytes)?;
-        if end > pool.bytes() || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
-            return None;
+        let is_inside = held.offset().checked_add(info.bytes).is_some_and(|end| end <= pool.bytes());
+        if !is_inside || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
+            return Err(held);
         }
         let mut meta = [0; META_BYTES_MAX];
         let meta_bytes = held.copy_meta(&mut meta);
@@ -510,7 +554,7 @@ impl Sender {
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
-        Some(())
+        Ok(())
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
@@ -542,21 +586,7 @@ impl Sender {
     }
 }
 
-/// Connects to the ring at the first of its addresses that answers.
-fn dial<T>(
-    offer: &RingOffer,
-    timeout: Duration,
-    connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
-) -> Result<T, String> {
-    let mut why = "the other host offers no address".to_owned();
-    for address in offer.addresses.iter().take(16) {
-        let Ok(address) = address.parse::<SocketAddr>() else { continue };
-        let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
-        let options = TcpOptions { hello_timeout, dead_peer_timeout: timeout, ..TcpOptions::default() };
-        match connect(address, LinkToken(offer.token.0), options) {
-            Ok(link) => return Ok(link),
-            Err(error) => why = error.to_string(),
-        }
-    }
-    Err(why)
+/// Whether a publisher, which lives, has not handed its pool back to this manager yet.
+fn lacks_pool(setup: &SenderSetup, slot: PublisherSlot) -> bool {
+    setup.pools.memory(slot).is_none() && setup.slot_table.active_publishers().any(|active| active == slot)
 }

@@ -267,6 +267,10 @@ impl Manager {
                 let adopted = memory.adopt(&topic.pools, *slot, noted, &description, fds);
                 adopted.map_err(NotTaken::of_pool)?;
                 topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
+                // Senders may have messages that wait for the pool.
+                topic.outbound.values().for_each(|outbound| {
+                    let _ = outbound.control.event().signal();
+                });
             }
             Handed::Subscriber { slot, qos, place } => {
                 let mut fds = fds.into_iter();

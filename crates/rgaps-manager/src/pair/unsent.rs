@@ -1,6 +1,7 @@
 //! Messages that a sender was too late for: the other host counts them, also those of publishers of which it has got nothing.
 
 use super::*;
+use crate::device_memory::Pools;
 
 pub(super) const NEWCOMER: u64 = 8;
 const ANOTHER: u64 = 9;
@@ -14,11 +15,16 @@ pub(super) struct Newcomer {
 
 impl Newcomer {
     pub(super) fn join(pair: &Pair, publisher: u64) -> Self {
-        let spec = PublisherSpec { publisher, ..Default::default() };
-        let slot = pair.topic.slot_table.admit_publisher(&spec).unwrap();
+        Self::join_with(pair, &PublisherSpec { publisher, ..Default::default() }, &pair.topic.pools)
+    }
+
+    /// Joins with a pool among these.
+    pub(super) fn join_with(pair: &Pair, spec: &PublisherSpec, pools: &Pools) -> Self {
+        let publisher = spec.publisher;
+        let slot = pair.topic.slot_table.admit_publisher(spec).unwrap();
         let memory = DeviceMemoryManager::new(host());
-        let pool = memory.create(&pair.topic.pools, slot, 1 << 20).unwrap();
-        pair.topic.pools.seal(slot).unwrap();
+        let pool = memory.create(pools, slot, 1 << 20).unwrap();
+        pools.seal(slot).unwrap();
         let port = WriterPort::new(pair.topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
         let mut newcomer = Self { publisher, port, sequence: 0 };
         newcomer.meet(pair);
@@ -49,6 +55,10 @@ impl Newcomer {
         for slot in pair.topic.slot_table.active_subscribers() {
             self.port.add_subscriber(pair.topic.slot_table.pages(slot).unwrap(), None);
         }
+    }
+
+    pub(super) fn slot(&self) -> rgaps_shm::PublisherSlot {
+        self.port.slot()
     }
 
     pub(super) fn leave(self, pair: &Pair) {

@@ -1,9 +1,27 @@
-//! The shape of a ring, as offer and configuration say it and as the link needs it. Both hosts of a link use it.
+//! How a sender gets a ring: the request, the geometry of the offered ring, and a connection to the first of its addresses that answers.
 
-use rgaps_control::wire::{Integrity, RingOffer, RingRefusal};
-use rgaps_control::{Config, text};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rgaps_control::network::{RingAsker, RingError};
+use rgaps_control::reach::Seen;
+use rgaps_control::wire::{Integrity, RingOffer, RingRefusal, RingRequest};
+use rgaps_control::{Config, HostId, text};
 use rgaps_link::record::HEADER_BYTES;
+use rgaps_link::tcp::{ConnectError, LinkToken, TcpOptions};
 use rgaps_link::{FlowControl, RingGeometry, RingOptions, Watermark};
+
+/// Requests rings of other hosts: over the network, or in tests by a call.
+pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
+    /// Waits for the answer. Returns it, and where its sender was seen.
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError>;
+}
+
+impl Ask for RingAsker {
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError> {
+        self.request(host, request, timeout)
+    }
+}
 
 /// The name of a tcp link in the status of both hosts.
 pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
@@ -13,7 +31,6 @@ pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
     }
 }
 
-/// The link's name of a setting.
 pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
     match integrity {
         Integrity::Crc32c => rgaps_link::Integrity::Crc32c,
@@ -26,7 +43,6 @@ pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
     u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
 }
 
-/// The shape of an offered ring.
 pub(crate) fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
     let watermark = Watermark::ALL
         .into_iter()
@@ -59,4 +75,23 @@ pub fn fuzz_answer(data: &[u8]) -> bool {
             false
         }
     }
+}
+
+/// Connects to the ring at the first of its addresses that answers.
+pub(crate) fn dial<T>(
+    offer: &RingOffer,
+    timeout: Duration,
+    connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
+) -> Result<T, String> {
+    let mut why = "the other host offers no address".to_owned();
+    for address in offer.addresses.iter().take(16) {
+        let Ok(address) = address.parse::<SocketAddr>() else { continue };
+        let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
+        let options = TcpOptions { hello_timeout, dead_peer_timeout: timeout, ..TcpOptions::default() };
+        match connect(address, LinkToken(offer.token.0), options) {
+            Ok(link) => return Ok(link),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
 }
