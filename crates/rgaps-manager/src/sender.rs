@@ -304,10 +304,8 @@ impl Sender {
         });
         for held in again {
             let source = self.sent.source_in_history(held.info());
-            match self.pack(held, source) {
-                Err(held) if lacks_pool(&self.setup, held.pool()) => self.without_pool.keep(held, source),
-                _ => {}
-            }
+            let held = self.pack(held, source).filter(|held| lacks_pool(&self.setup, held.pool()));
+            held.into_iter().for_each(|held| self.without_pool.keep(held, source));
         }
     }
 
@@ -476,9 +474,9 @@ impl Sender {
                 continue;
             }
             match self.pack(held, source) {
-                Ok(()) => {}
-                Err(held) if lacks_pool(&self.setup, held.pool()) => self.keep(held, source),
-                Err(held) => {
+                None => {}
+                Some(held) if lacks_pool(&self.setup, held.pool()) => self.keep(held, source),
+                Some(held) => {
                     tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
                     // A loss makes the sender look for skipped messages, which it names to the other host.
                     self.reader.lose(held);
@@ -533,12 +531,12 @@ impl Sender {
     }
 
     /// Puts a message into the outbox. Returns it if it cannot be read.
-    fn pack(&mut self, held: Held, source: Source) -> Result<(), Held> {
-        let Some(pool) = self.setup.pools.memory(held.pool()) else { return Err(held) };
+    fn pack(&mut self, held: Held, source: Source) -> Option<Held> {
+        let Some(pool) = self.setup.pools.memory(held.pool()) else { return Some(held) };
         let mut info = *held.info();
         let is_inside = held.offset().checked_add(info.bytes).is_some_and(|end| end <= pool.bytes());
         if !is_inside || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
-            return Err(held);
+            return Some(held);
         }
         let mut meta = [0; META_BYTES_MAX];
         let meta_bytes = held.copy_meta(&mut meta);
@@ -554,7 +552,7 @@ impl Sender {
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
-        Ok(())
+        None
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
