@@ -34,6 +34,7 @@ mod log_rate_limit;
 mod manager;
 mod network_inbox;
 mod notices;
+mod offered_ring;
 mod outbound;
 mod outbox;
 #[cfg(test)]
@@ -56,4 +57,4 @@ mod successor;
 mod topics;
 
 pub use addresses::fuzz_addresses;
-pub use sender::fuzz_answer;
+pub use offered_ring::fuzz_answer;

@@ -26,10 +26,10 @@ use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::inbound::{ArrivalControl, ArrivalState, Inbound};
+use crate::offered_ring::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::pending_connections::PendingConnections;
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::received::Received;
-use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::topics::{DEPARTED_MAX, Topic, messages_wanted};
 
 /// How long an offer is valid.

@@ -1,0 +1,87 @@
+//! What an offer of another host means for the link: its geometry, its checksums, and the address that answers.
+//!
+//! Trusts      nothing: offers come from other hosts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rgaps_control::wire::{Integrity, RingOffer, RingRefusal};
+use rgaps_control::{Config, text};
+use rgaps_link::record::HEADER_BYTES;
+use rgaps_link::tcp::{ConnectError, LinkToken, TcpOptions};
+use rgaps_link::{FlowControl, RingGeometry, RingOptions, Watermark};
+
+use crate::rdma_devices;
+
+/// The name of a tcp link in the status of both hosts.
+pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
+    match integrity {
+        Integrity::Crc32c => format!("tcp ({no_rdma})"),
+        Integrity::None => format!("tcp ({no_rdma}), without checksums (integrity = \"none\")"),
+    }
+}
+
+pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
+    match integrity {
+        Integrity::Crc32c => rgaps_link::Integrity::Crc32c,
+        Integrity::None => rgaps_link::Integrity::None,
+    }
+}
+
+/// Payload bytes of a chunk, without its record's header.
+pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
+    u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
+}
+
+pub(crate) fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
+    let watermark = Watermark::ALL
+        .into_iter()
+        .find(|watermark| watermark.bytes(offer.ring_bytes) == offer.watermark_bytes)
+        .ok_or_else(|| format!("the other host offers a watermark of {} B", offer.watermark_bytes))?;
+    let chunk_bytes = u32::try_from(offer.chunk_bytes).map_err(|_| format!("a chunk of {} B", offer.chunk_bytes))?;
+    let flow_control = if flow_control { FlowControl::On } else { FlowControl::Off };
+    let RingOffer { ring_bytes, alignment, .. } = *offer;
+    let integrity = link_integrity(offer.integrity);
+    let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control, integrity };
+    RingGeometry::new(options).map_err(|error| error.to_string())
+}
+
+/// Fuzz entry: any bytes as the answer to a ring request. An offer that passes its check makes a link, and is safe to show.
+pub fn fuzz_answer(data: &[u8]) -> bool {
+    let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return false };
+    let text = serde_json::to_vec(&answer).unwrap_or_default();
+    assert!(text::from_json::<Result<RingOffer, RingRefusal>>(&text).is_ok_and(|again| again == answer));
+    match answer.and_then(|offer| offer.check().map(|()| offer)) {
+        Ok(offer) => {
+            for flow_control in [true, false] {
+                let made = geometry(&offer, flow_control);
+                assert!(made.as_ref().is_ok_and(|made| made.ring_bytes() == offer.ring_bytes), "{offer:?}: {made:?}");
+            }
+            let _ = offer.rdma.as_ref().map(|ring| rdma_devices::from_wire(&ring.end));
+            true
+        }
+        Err(refusal) => {
+            assert_eq!(text::plain(&refusal.to_string()), refusal.to_string());
+            false
+        }
+    }
+}
+
+/// Connects to the ring at the first of its addresses that answers.
+pub(crate) fn dial<T>(
+    offer: &RingOffer,
+    timeout: Duration,
+    connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
+) -> Result<T, String> {
+    let mut why = "the other host offers no address".to_owned();
+    for address in offer.addresses.iter().take(16) {
+        let Ok(address) = address.parse::<SocketAddr>() else { continue };
+        let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
+        let options = TcpOptions { hello_timeout, dead_peer_timeout: timeout, ..TcpOptions::default() };
+        match connect(address, LinkToken(offer.token.0), options) {
+            Ok(link) => return Ok(link),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
