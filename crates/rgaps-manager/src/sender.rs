@@ -20,12 +20,12 @@ use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, TcpSender};
-use rgaps_link::{LinkSender, RingGeometry};
+use rgaps_link::{LinkSender, MessageName, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::{last_published, last_received};
-use rgaps_shm::{Held, MessageInfo, ReaderPort, SlotTable, SubscriberSlot, crash};
+use rgaps_shm::{Held, MessageInfo, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
@@ -80,6 +80,8 @@ pub(crate) struct Sender {
     sent: SentMessages,
     /// How many messages were lost for the reader when the sender last looked for skipped ones, and when that was. `None`: not on this connection.
     looked: Option<(u64, Instant)>,
+    /// How many when it last looked for skipped messages of publishers that the other host does not know.
+    looked_for_new: Option<u64>,
     demoted: bool,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -138,6 +140,7 @@ impl Sender {
             outbox,
             sent: SentMessages::default(),
             looked: None,
+            looked_for_new: None,
             demoted: false,
             transport,
             fruitless: 0,
@@ -234,12 +237,13 @@ impl Sender {
         let has: HashMap<u64, u64> =
             offer.resume.iter().map(|(publisher, last)| (*publisher, (*last).min(at_most(*publisher)))).collect();
         self.sent.resume(&has);
-        self.looked = None;
+        (self.looked, self.looked_for_new) = (None, None);
         if !offer.remembers {
             self.count_anew();
         }
         let nothing = HashMap::new();
         self.outbox.resume(&has);
+        self.outbox.origins().for_each(|(publisher, _)| self.sent.meet(publisher));
         self.take_history_again(if offer.keeps_history { &has } else { &nothing });
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
@@ -405,6 +409,7 @@ impl Sender {
             self.fruitless = 0;
         }
         let took = self.take();
+        self.tell_skipped_of_new(link)?;
         self.tell_skipped(link)?;
         let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
@@ -452,6 +457,47 @@ impl Sender {
         Ok(())
     }
 
+    /// Names at once what was skipped of publishers of which the other host knows nothing. It would charge later notes, and the gap before a first
+    /// message, to subscribers that have joined meanwhile.
+    fn tell_skipped_of_new(&mut self, link: &mut dyn LinkSender) -> Result<(), PostError> {
+        for (skipped, previous) in self.sent.take_gaps() {
+            // Without room for the note, the message shows the gap.
+            self.post_note(link, skipped, previous)?;
+        }
+        let lost = self.reader.losses_so_far();
+        if self.looked_for_new == Some(lost) || self.reader.awaits_bytes() {
+            return Ok(());
+        }
+        self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.sent.note_left(publisher, last));
+        let segment = self.setup.slot_table.segment();
+        let is_new = |slot: &PublisherSlot| {
+            let words = segment.publisher(slot.index);
+            words.is_some_and(|words| self.sent.is_new(words.publisher.load(Ordering::Relaxed)))
+        };
+        let new: Vec<_> = self.setup.slot_table.active_publishers().filter(is_new).collect();
+        let stay = new.into_iter().filter_map(|slot| last_published(segment, slot));
+        let mut is_complete = true;
+        for skipped in self.sent.skipped(self.reader.passed(), stay) {
+            if self.sent.is_new(skipped.publisher) && !self.outbox.has_unsent_of(skipped.publisher) {
+                let previous = self.sent.previous(skipped.publisher, skipped.sequence);
+                is_complete &= self.post_note(link, skipped, previous)?;
+            }
+        }
+        self.looked_for_new = is_complete.then_some(lost);
+        Ok(())
+    }
+
+    /// False if there is no room for the note.
+    fn post_note(&mut self, link: &mut dyn LinkSender, skipped: MessageName, previous: u64) -> Result<bool, PostError> {
+        let info = MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() };
+        let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
+        let posted = self.outbox.tell_skipped(link, &note, skipped)?;
+        if posted {
+            self.sent.note_named(skipped);
+        }
+        Ok(posted)
+    }
+
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
@@ -486,8 +532,7 @@ impl Sender {
         info.route = self.transport.route;
         info.why_not = self.transport.why_not;
         info.copies.staged = u8::from(self.outbox.is_staged());
-        let previous = self.sent.previous(info.publisher, info.sequence);
-        self.sent.note_sent(info.publisher, info.sequence);
+        let previous = self.sent.send(MessageName { publisher: info.publisher, sequence: info.sequence });
         let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");

@@ -423,6 +423,13 @@ fn publish_quietly(port: &mut WriterPort, (publisher, sequence): (u64, u64), byt
 }
 
 impl Pair {
+    pub(super) fn send_quietly(&mut self, count: u64) {
+        for _ in 0..count {
+            self.sequence += 1;
+            publish_quietly(&mut self.port, (PUBLISHER, self.sequence), 1, self.history);
+        }
+    }
+
     pub(super) fn wake_sender(&self) {
         self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     }
@@ -435,4 +442,29 @@ impl Newcomer {
             publish_quietly(&mut self.port, (self.publisher, self.sequence), bytes, history_depth);
         }
     }
+}
+
+#[test]
+fn a_late_note_counts_for_no_subscriber_that_joined_after_the_loss() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // A loss, so that the sender has just looked for skipped messages.
+    pair.send_quietly(5);
+    pair.wake_sender();
+    subscriber.sequences_to(6);
+    // A burst in which all messages of a new publisher are skipped.
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send_quietly(5, 1, 0);
+    pair.send_quietly(2);
+    pair.wake_sender();
+    subscriber.sequences_to(8);
+    // Everything so far was published, and lost, before this one joins.
+    let mut late = pair.subscriber();
+    pair.send(1);
+    assert_eq!((subscriber.sequences_to(9), late.sequences_to(9)), (vec![9], vec![9]));
+    until("the note", || subscriber.reader.counters().taken + subscriber.lost() == 9 + 5);
+    assert_eq!(late.lost(), 0, "one message was published since it joined, and it has taken it");
 }

@@ -87,7 +87,8 @@ impl ReaderPort {
         self.is_for_us(position, named) && !is_history
     }
 
-    pub(crate) fn losses_so_far(&self) -> u64 {
+    /// Messages that it has skipped or found freed, and those lost on the way from another host.
+    pub fn losses_so_far(&self) -> u64 {
         // Saturating: publishers can overwrite the count in the segment.
         self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
     }
