@@ -50,6 +50,7 @@ mod requests;
 mod runtime_files;
 mod sender;
 mod sent;
+mod skipped;
 mod staging;
 mod state;
 mod subscribe;

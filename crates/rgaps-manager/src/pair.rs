@@ -299,6 +299,15 @@ impl Pair {
 
     /// Like `send`. An error if the pool is full of messages that the sender keeps.
     fn try_send(&mut self, bytes: u64) -> Result<(), LoanError> {
+        self.try_publish(bytes).map(|()| self.wake_sender())
+    }
+
+    /// Publishes without waking the sender.
+    fn publish_one(&mut self, bytes: u64) {
+        self.try_publish(bytes).unwrap();
+    }
+
+    fn try_publish(&mut self, bytes: u64) -> Result<(), LoanError> {
         let loan = self.port.loan(bytes, Exhaustion::DropOldest)?;
         self.sequence += 1;
         let mapping = self.pool.as_host().unwrap().mapping();
@@ -311,7 +320,6 @@ impl Pair {
             ..MessageInfo::default()
         };
         self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: self.history }).unwrap();
-        self.wake_sender();
         Ok(())
     }
 

@@ -21,13 +21,13 @@ use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, TcpSender};
-use rgaps_link::{LinkSender, RingGeometry};
+use rgaps_link::{LinkSender, MessageName, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::manager::last_received::{last_published, last_received};
+use rgaps_shm::manager::last_received::last_received;
 use rgaps_shm::reader::port::TakeRefused;
-use rgaps_shm::{Held, MessageInfo, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
+use rgaps_shm::{Held, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
@@ -38,6 +38,7 @@ use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::sent::SentMessages;
+use crate::skipped::{Sending, SkippedNotes};
 use crate::without_pool::WithoutPool;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -82,9 +83,7 @@ pub(crate) struct Sender {
     outbox: Outbox,
     without_pool: WithoutPool,
     sent: SentMessages,
-    /// What the reader had missed when the sender last looked for skipped messages, if it could name all of them, and when that was. `None`: not on
-    /// this connection.
-    looked: Option<(Option<Missed>, Instant)>,
+    skipped: SkippedNotes,
     demoted: bool,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -97,17 +96,6 @@ struct LinkTransport {
     route: Route,
     why_not: WhyNot,
     text: String,
-}
-
-/// What a sender's reader did not get to send. The messages behind the first two numbers may be the same: one ahead of the cursor cannot be named yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Missed {
-    /// Lost, and the cursor has passed them.
-    passed: u64,
-    /// Lost, behind the cursor or ahead of it.
-    lost: u64,
-    /// Never completed.
-    poisoned: u64,
 }
 
 /// Why a connection ended, or could not be made.
@@ -142,7 +130,7 @@ impl Sender {
             outbox,
             without_pool: WithoutPool::default(),
             sent: SentMessages::default(),
-            looked: None,
+            skipped: SkippedNotes::default(),
             demoted: false,
             transport,
             fruitless: 0,
@@ -240,12 +228,13 @@ impl Sender {
         let has: HashMap<u64, u64> =
             offer.resume.iter().map(|(publisher, last)| (*publisher, (*last).min(at_most(*publisher)))).collect();
         self.sent.resume(&has);
-        self.looked = None;
+        self.skipped = SkippedNotes::default();
         if !offer.remembers {
             self.count_anew();
         }
         let nothing = HashMap::new();
         self.outbox.resume(&has);
+        self.outbox.origins().for_each(|(publisher, _)| self.sent.meet(publisher));
         self.take_history_again(if offer.keeps_history { &has } else { &nothing });
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
@@ -416,52 +405,22 @@ impl Sender {
             }
         }
         let took = self.take();
-        self.tell_skipped(link)?;
+        let of = &mut Sending {
+            own_host: self.setup.own_host,
+            slot_table: &self.setup.slot_table,
+            control: &self.setup.control,
+            reader: &self.reader,
+            outbox: &mut self.outbox,
+            without_pool: &self.without_pool,
+            sent: &mut self.sent,
+        };
+        self.skipped.tell(of, link)?;
         let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
             self.outbox.release_sent(&mut self.sent);
         }
         Ok(acknowledged || took || records > 0)
-    }
-
-    /// Names the last messages of publishers if they were skipped and no message of the publisher has followed. Looks for them if the reader has lost
-    /// messages since the last look, or publishers have left; at most once in a `TICK`.
-    fn tell_skipped(&mut self, link: &mut dyn LinkSender) -> Result<(), PostError> {
-        // A message that was set aside is behind the cursor and not taken yet.
-        if self.looked.is_some_and(|(_, at)| at.elapsed() < TICK) || self.reader.awaits_bytes() {
-            return Ok(());
-        }
-        let counters = self.reader.counters();
-        let missed = Missed { passed: self.reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned };
-        self.setup.control.take_left().into_iter().for_each(|(publisher, last)| self.sent.note_left(publisher, last));
-        if self.looked.is_some_and(|(before, _)| before == Some(missed)) && !self.sent.has_left() {
-            self.setup.control.note_settled();
-            return Ok(());
-        }
-        let segment = self.setup.slot_table.segment();
-        let stay = self.setup.slot_table.active_publishers().filter_map(|slot| last_published(segment, slot));
-        let (mut is_complete, info) =
-            (true, MessageInfo { source_host: self.setup.own_host.0, ..MessageInfo::default() });
-        for skipped in self.sent.skipped(self.reader.passed(), stay) {
-            // The other host drops what arrives after a note that names a later message.
-            if self.outbox.has_unsent_of(skipped.publisher) || self.without_pool.has_of(skipped.publisher) {
-                is_complete = false;
-                continue;
-            }
-            let previous = self.sent.previous(skipped.publisher, skipped.sequence);
-            let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
-            if !self.outbox.tell_skipped(link, &note, skipped)? {
-                is_complete = false;
-                break;
-            }
-            self.sent.note_named(skipped);
-        }
-        if !self.sent.has_left() {
-            self.setup.control.note_settled();
-        }
-        self.looked = Some((is_complete.then_some(missed), Instant::now()));
-        Ok(())
     }
 
     fn take(&mut self) -> bool {
@@ -546,8 +505,7 @@ impl Sender {
         info.route = self.transport.route;
         info.why_not = self.transport.why_not;
         info.copies.staged = u8::from(self.outbox.is_staged());
-        let previous = self.sent.previous(info.publisher, info.sequence);
-        self.sent.note_sent(info.publisher, info.sequence);
+        let previous = self.sent.send(MessageName { publisher: info.publisher, sequence: info.sequence });
         let unsent = Unsent { previous, skipped: false };
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");

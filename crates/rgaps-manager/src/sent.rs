@@ -7,9 +7,11 @@
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
-//! Bounds      `left` holds `LEFT_MAX` publishers, `sent` and `named` no more than these and the slots.
+//!             U3 what was skipped of a publisher that the other host does not know is named before anything that was taken later is sent, if the
+//!             link and the bytes of earlier messages permit.
+//! Bounds      `left` holds `LEFT_MAX` publishers; `sent`, `named` and `met` no more than these and the slots; `gaps` no more than the outbox.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rgaps_link::MessageName;
 use rgaps_shm::MessageInfo;
@@ -28,6 +30,10 @@ pub(crate) struct SentMessages {
     named: HashMap<u64, u64>,
     /// Publishers that have left, and their last messages.
     left: Vec<(u64, LastReceived)>,
+    /// Publishers of which the other host has, or gets, a message or a note.
+    met: HashSet<u64>,
+    /// Of publishers that it has not met: the last message before the first one that is sent, and up to which none is owed.
+    gaps: Vec<(MessageName, u64)>,
     /// Nothing that was published before it is owed.
     from: Position,
     /// It has had a connection.
@@ -38,6 +44,7 @@ impl SentMessages {
     /// Begins anew for a host that knows none of these publishers: it is owed nothing that was published before `from`, nor the `newest` messages.
     pub(crate) fn begin(&mut self, from: Position, newest: HashMap<u64, LastReceived>) {
         self.named.clear();
+        self.met.clear();
         self.sent = newest.into_iter().map(|(publisher, last)| (publisher, last.sequence)).collect();
         self.from = from;
     }
@@ -49,11 +56,40 @@ impl SentMessages {
             self.sent.extend(has);
             self.from = Position(0);
         }
+        self.met = has.keys().copied().collect();
+        self.gaps.clear();
         for publisher in std::mem::take(&mut self.named).into_keys() {
             if let Some(sequence) = has.get(&publisher) {
                 self.note_sent(publisher, *sequence);
             }
         }
+    }
+
+    /// Notes that this message is sent. Returns the sequence of `previous`.
+    pub(crate) fn send(&mut self, message: MessageName) -> u64 {
+        let MessageName { publisher, sequence } = message;
+        let previous = self.previous(publisher, sequence);
+        if self.met.insert(publisher) && previous.saturating_add(1) < sequence {
+            self.gaps.push((MessageName { publisher, sequence: sequence - 1 }, previous));
+        }
+        self.note_sent(publisher, sequence);
+        previous
+    }
+
+    /// Notes that a message of this publisher is sent before anything else of it.
+    pub(crate) fn meet(&mut self, publisher: u64) {
+        self.met.insert(publisher);
+    }
+
+    /// Whether the other host knows nothing of a publisher. It takes the arrival of its first message or note for the time of what was lost before.
+    pub(crate) fn is_new(&self, publisher: u64) -> bool {
+        !self.met.contains(&publisher)
+    }
+
+    /// The gaps before the first messages of publishers that the other host has not met, once: each gap's last message, and up to which message none is
+    /// owed.
+    pub(crate) fn take_gaps(&mut self) -> Vec<(MessageName, u64)> {
+        std::mem::take(&mut self.gaps)
     }
 
     /// The sequence of the publisher's last message before this one that was sent or need not be sent.
@@ -95,13 +131,14 @@ impl SentMessages {
         passed: Position,
         stay: impl Iterator<Item = (u64, LastReceived)>,
     ) -> Vec<MessageName> {
-        let Self { sent, named, left, from, .. } = self;
+        let Self { sent, named, left, met, from, .. } = self;
         left.retain(|(publisher, last)| {
             // A message that the sender has still to take says what was sent before it, owed or not.
             let is_settled = last.position < *from || sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
             let is_over = last.position < passed && is_settled;
             if is_over {
                 sent.remove(publisher);
+                met.remove(publisher);
             }
             !is_over
         });
@@ -115,6 +152,7 @@ impl SentMessages {
 
     /// Notes that a note with this message was posted.
     pub(crate) fn note_named(&mut self, skipped: MessageName) {
+        self.met.insert(skipped.publisher);
         self.named.insert(skipped.publisher, skipped.sequence);
     }
 
@@ -188,5 +226,24 @@ mod tests {
         count.note_left(1, at(10, 25));
         assert_eq!(count.skipped(Position(30), [(4, at(3, 18))].into_iter()), []);
         assert!(!count.has_left());
+    }
+
+    #[test]
+    fn a_gap_before_the_first_message_of_a_new_publisher_is_named_once() {
+        let mut count = SentMessages::default();
+        count.begin(Position(20), HashMap::from([(1, at(7, 19))]));
+        assert!(count.is_new(1) && count.is_new(2));
+        assert_eq!([count.send(name(1, 10)), count.send(name(2, 1)), count.send(name(3, 4))], [7, 0, 0]);
+        assert_eq!(count.take_gaps(), [(name(1, 9), 7), (name(3, 3), 0)]);
+        assert!(!count.is_new(1) && !count.is_new(2));
+        assert_eq!((count.send(name(1, 15)), count.take_gaps()), (10, vec![]), "the other host sees this one itself");
+        count.resume(&HashMap::from([(1, 15)]));
+        assert!(!count.is_new(1) && count.is_new(2), "nothing of publisher 2 has arrived");
+        count.meet(2);
+        assert_eq!(
+            (count.send(name(2, 5)), count.take_gaps()),
+            (1, vec![]),
+            "message 1 is in the outbox, and sent first"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use rgaps_control::qos::History;
 
-use super::unsent::{NEWCOMER, Newcomer, cut};
+use super::unsent::{NEWCOMER, Newcomer};
 use super::*;
 
 #[test]
@@ -27,7 +27,12 @@ fn a_poisoned_message_of_a_publisher_that_falls_silent_is_counted() {
 
 #[test]
 fn a_message_that_was_dropped_ahead_of_the_senders_cursor_is_counted() {
-    let (mut pair, mut subscriber) = cut(200);
+    let mut pair = Pair::new(host(), 200, 60_000);
+    let mut subscriber = deep_subscriber(&pair);
+    pair.announce(true);
+    pair.send(1);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    pair.cut();
     (0..70).for_each(|_| pair.send(1));
     let mut newcomer = Newcomer::join(&pair, NEWCOMER);
     newcomer.publish(900_000, 0);

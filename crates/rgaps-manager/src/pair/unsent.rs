@@ -67,7 +67,7 @@ impl Newcomer {
 }
 
 /// Linked hosts, with a subscriber that has taken the first message. Then the link is cut.
-pub(super) fn cut(depth: u32) -> (Pair, Subscriber) {
+fn cut(depth: u32) -> (Pair, Subscriber) {
     let mut pair = Pair::new(host(), depth, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -431,4 +431,29 @@ fn a_message_without_room_counts_for_every_subscriber_that_is_there() {
     pair.send(100);
     assert_eq!((early.sequences_to(3), second.sequences_to(3)), (vec![3], vec![3]));
     assert_eq!((early.lost(), second.lost()), (1, 1));
+}
+
+#[test]
+fn a_late_note_counts_for_no_subscriber_that_joined_after_the_loss() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // A loss, so that the sender has just looked for skipped messages.
+    (0..5).for_each(|_| pair.publish_one(1));
+    pair.wake_sender();
+    subscriber.sequences_to(6);
+    // A burst in which all messages of a new publisher are skipped.
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    (0..5).for_each(|_| newcomer.publish(1, 0));
+    (0..2).for_each(|_| pair.publish_one(1));
+    pair.wake_sender();
+    subscriber.sequences_to(8);
+    // Everything so far was published, and lost, before this one joins.
+    let mut late = pair.subscriber();
+    pair.send(1);
+    assert_eq!((subscriber.sequences_to(9), late.sequences_to(9)), (vec![9], vec![9]));
+    until("the note", || subscriber.reader.counters().taken + subscriber.lost() == 9 + 5);
+    assert_eq!(late.lost(), 0, "one message was published since it joined, and it has taken it");
 }
