@@ -399,7 +399,7 @@ impl Sender {
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
-            // It takes all that is published.
+            // The other host has caught up.
             if self.outbox.is_empty() {
                 self.restore_keep_all();
             }

@@ -2,8 +2,8 @@
 //! unless history keeps them (`ReaderPort::for_sender`).
 //!
 //! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
-//! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no
-//! later message shows the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
+//! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no later message shows
+//! the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.

@@ -14,8 +14,8 @@ use crate::outbox::{Outbox, PostError};
 use crate::sent::SentMessages;
 use crate::without_pool::WithoutPool;
 
-/// How often a sender looks for the last messages of publishers, at most.
-const TICK: Duration = Duration::from_millis(500);
+/// The shortest time between two looks for the last messages of publishers.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What a sender's reader did not get to send. The messages behind the first two numbers may be the same: one ahead of the cursor cannot be named yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,10 @@ impl SkippedNotes {
     }
 
     /// Names the last messages of publishers if they were skipped and no message of the publisher has followed. Looks for them if the reader has lost
-    /// messages since the last look, or publishers have left; at most once in a `TICK`.
+    /// messages since the last look, or publishers have left; at most once in `LOOK_EVERY`.
     fn tell_last(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         // A message that was set aside is behind the cursor and not taken yet.
-        if self.looked.is_some_and(|(_, at)| at.elapsed() < TICK) || of.reader.awaits_bytes() {
+        if self.looked.is_some_and(|(_, at)| at.elapsed() < LOOK_EVERY) || of.reader.awaits_bytes() {
             return Ok(());
         }
         let counters = of.reader.counters();

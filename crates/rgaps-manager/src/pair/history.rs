@@ -35,17 +35,20 @@ fn joiner(pair: &Pair, durability: Durability, depth: u32) -> Subscriber {
     Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, wants_history).unwrap() }
 }
 
+/// Ends the receiving port.
+fn end_port(pair: &Pair) {
+    let mut to = pair.to();
+    let Subscribing { manager, topic, .. } = &mut *to;
+    manager.end(topic, FROM);
+    topic.finish_draining();
+}
+
 #[test]
 fn a_late_joiner_gets_the_history_though_the_port_ended_with_the_last_subscriber() {
     let (mut pair, _early) = latched();
     pair.cut();
-    {
-        let mut to = pair.to();
-        let Subscribing { manager, topic, .. } = &mut *to;
-        manager.end(topic, FROM);
-        topic.finish_draining();
-        topic.subscribers.clear();
-    }
+    end_port(&pair);
+    pair.to().topic.subscribers.clear();
     let mut late = late(&pair);
     pair.mend();
     assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
@@ -134,13 +137,8 @@ fn a_late_joiner_takes_a_latched_message_once_though_the_port_was_enlarged() {
 fn latched_and_late_without_port() -> (Pair, Subscriber) {
     let (mut pair, _early) = latched();
     pair.cut();
-    {
-        let mut to = pair.to();
-        let Subscribing { manager, topic, .. } = &mut *to;
-        manager.end(topic, FROM);
-        topic.finish_draining();
-        topic.subscribers.clear();
-    }
+    end_port(&pair);
+    pair.to().topic.subscribers.clear();
     let late = late(&pair);
     (pair, late)
 }
@@ -208,12 +206,7 @@ fn a_remote_subscriber_counts_no_latched_messages_from_before_it_joined() {
 fn history_that_arrives_again_is_lost_for_no_subscriber_that_joined_meanwhile() {
     let (mut pair, _early) = latched();
     pair.cut();
-    {
-        let mut to = pair.to();
-        let Subscribing { manager, topic, .. } = &mut *to;
-        manager.end(topic, FROM);
-        topic.finish_draining();
-    }
+    end_port(&pair);
     let mut late = joiner(&pair, Durability::TransientLocal, 1);
     let mut volatile = joiner(&pair, Durability::Volatile, 1);
     pair.mend();

@@ -30,8 +30,9 @@ impl WriterPort {
         self.publish_to(loan, spec, since, State::Published).map(|(position, _)| position)
     }
 
-    /// Publishes a message again, as history for subscribers that joined later. `seen` is the latest position that it can have had here, and `ended_ports` how many
-    /// ports of the topic had ended when the port that published it did: subscribers that had joined by then do not get it twice.
+    /// Publishes a message again, as history for subscribers that joined later. `seen` is the latest position that it can have had here, and
+    /// `ended_ports` how many ports of the topic had ended when the port that published it did: subscribers that had joined by then do not get it
+    /// twice.
     pub fn publish_again(
         &mut self,
         loan: LoanedMessage,

@@ -31,7 +31,8 @@ pub enum Exhaustion {
         /// The longest wait.
         timeout_ms: u64,
     },
-    /// Drop the oldest unread messages of keep-last subscribers.
+    /// Drop the oldest unread messages of keep-last subscribers. If a subscriber has just joined and the pool is full, this waits for the words by
+    /// which it says what it holds: milliseconds, and at most a second.
     DropOldest,
     /// Return an error at once, if giving up history that no subscriber needs is not enough.
     Refuse,
