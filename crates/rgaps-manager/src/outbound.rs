@@ -32,8 +32,6 @@ pub(crate) struct SenderControl {
     corrupt: AtomicU64,
     /// How many unsent messages the sender keeps for the host; 0 for all.
     depth: AtomicU32,
-    /// How many of a publisher's last messages late joiners there get.
-    kept_depth: AtomicU32,
     /// What is published, and the largest message, for the next hand-shake.
     endpoint: Mutex<(Endpoint, u64)>,
     /// Publishers that have left meanwhile, with their last messages, and whether there is one.
@@ -44,8 +42,8 @@ pub(crate) struct SenderControl {
 }
 
 impl SenderControl {
-    /// For a sender that keeps `depth` unsent messages (0 for all), of a publisher whose last `kept_depth` messages late joiners get.
-    pub(crate) fn new(status: String, depth: u32, kept_depth: u32, endpoint: (Endpoint, u64)) -> std::io::Result<Self> {
+    /// For a sender that keeps `depth` unsent messages (0 for all).
+    pub(crate) fn new(status: String, depth: u32, endpoint: (Endpoint, u64)) -> std::io::Result<Self> {
         Ok(Self {
             stop: AtomicBool::new(false),
             unwanted: AtomicBool::new(false),
@@ -54,7 +52,6 @@ impl SenderControl {
             messages: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
             depth: AtomicU32::new(depth),
-            kept_depth: AtomicU32::new(kept_depth),
             event: Arc::new(EventFd::new()?),
             status: Mutex::new(status),
             endpoint: Mutex::new(endpoint),
@@ -85,10 +82,6 @@ impl SenderControl {
 
     pub(crate) fn is_keep_all(&self) -> bool {
         self.depth.load(Ordering::Acquire) == 0
-    }
-
-    pub(crate) fn kept_depth(&self) -> u32 {
-        self.kept_depth.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -163,10 +156,9 @@ impl SenderControl {
         }
     }
 
-    /// Sets what is published and the largest message, and how many of a publisher's last messages late joiners get.
-    pub(crate) fn set_endpoint(&self, endpoint: (Endpoint, u64), kept_depth: u32) {
+    /// Sets what is published, and the largest message.
+    pub(crate) fn set_endpoint(&self, endpoint: (Endpoint, u64)) {
         *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = endpoint;
-        self.kept_depth.store(kept_depth, Ordering::Release);
     }
 
     /// Sets how many unsent messages the sender keeps; 0 for all. Returns whether that is a change.

@@ -481,8 +481,7 @@ fn a_sender_keeps_as_many_messages_as_later_remote_subscribers_request() {
     let all = SubscriberQos { history: History::KeepAll, ..Default::default() };
     let endpoint = Endpoint { requests: vec![all], ..pair.endpoint() };
     pair.directory.endpoint_up(TO, "another token", endpoint).unwrap();
-    let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..Default::default() };
-    pair.topic.publishers.values_mut().for_each(|publisher| publisher.qos = latched);
+    pair.latch(3);
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     (0..10).for_each(|_| pair.send(1));
     pair.mend();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rgaps_control::directory::{Directory, Wanted};
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Budget, Config, Durability, HostId, OverBudget, PublisherQos};
+use rgaps_control::{Budget, Config, HostId, OverBudget, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_shm::{ReaderPort, SubscriberFiles, SubscriberSlot, SubscriberSpec};
 
@@ -74,8 +74,7 @@ impl PublishManager {
         for (host, wanted) in by_host {
             match topic.outbound.get(&host) {
                 Some(outbound) => {
-                    let description = (endpoint.clone(), topic.message_bytes_max());
-                    outbound.control.set_endpoint(description, kept_depth(&endpoint.offers));
+                    outbound.control.set_endpoint((endpoint.clone(), topic.message_bytes_max()));
                     let depth = depth(&endpoint.offers, &wanted);
                     if outbound.control.set_depth(depth) {
                         topic.slot_table.set_depth(outbound.slot, depth);
@@ -153,7 +152,7 @@ impl PublishManager {
         let reader = reader.map_err(std::io::Error::other)?;
         let description = (endpoint.clone(), topic.message_bytes_max());
         let status = format!("to {name}: starting");
-        let control = Arc::new(SenderControl::new(status, depth, kept_depth(&endpoint.offers), description)?);
+        let control = Arc::new(SenderControl::new(status, depth, description)?);
         topic.slot_table.mark_event_fd(slot, true);
         let setup = SenderSetup {
             config: self.config.clone(),
@@ -179,12 +178,6 @@ impl PublishManager {
             .spawn(move || Sender::new(setup, reader).run())?;
         Ok(Outbound::new(slot, control, thread, place))
     }
-}
-
-/// How many of a publisher's last messages are kept for late joiners.
-fn kept_depth(offers: &[PublisherQos]) -> u32 {
-    let latched = offers.iter().filter(|offer| offer.durability == Durability::TransientLocal);
-    latched.map(|offer| offer.history_depth).max().unwrap_or(0)
 }
 
 /// How many unsent messages a sender keeps: all if any subscriber there is keep-all, else the largest depth there.

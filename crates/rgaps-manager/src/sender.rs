@@ -284,9 +284,6 @@ impl Sender {
     /// Resends the history that the other host does not keep, although it may have received it before: its manager has a new port, or has recreated
     /// the topic.
     fn take_history_again(&mut self, kept: &HashMap<u64, u64>) {
-        if self.setup.control.kept_depth() == 0 {
-            return;
-        }
         let own_host = self.setup.own_host.0;
         let again = self.reader.take_history_again(|info| {
             info.source_host == own_host && kept.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
@@ -507,7 +504,7 @@ impl Sender {
         info.copies.staged = u8::from(self.outbox.is_staged());
         let previous = self.sent.send(MessageName { publisher: info.publisher, sequence: info.sequence });
         let unsent = Unsent { previous, skipped: false };
-        let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), unsent, &meta[..meta_bytes]);
+        let envelope = Envelope::seal(&info, held.history_depth(), unsent, &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
         None

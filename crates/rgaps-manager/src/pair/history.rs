@@ -284,3 +284,29 @@ fn a_late_joiner_gets_all_history_from_before_the_link_whatever_the_first_wanted
     assert_eq!(publishers, [100, 101, 102, 103, 104]);
     assert_eq!((first.lost(), second.lost()), (0, 0));
 }
+
+#[test]
+fn a_late_joiner_gets_the_last_k_of_each_publisher_and_none_of_volatile_ones() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(3);
+    let mut early = pair.subscriber();
+    let mut volatile = unsent::Newcomer::join(&pair, 8);
+    let mut brief = unsent::Newcomer::join(&pair, 9);
+    pair.announce(true);
+    volatile.meet(&pair);
+    brief.meet(&pair);
+    for _ in 0..4 {
+        pair.publish_one(1);
+        volatile.publish(1, 0);
+        brief.publish(1, 1);
+    }
+    pair.wake_sender();
+    (0..12).for_each(|_| drop(early.take()));
+    until("the acknowledgement", || pair.status().contains("12 messages sent"));
+    let mut late = late(&pair);
+    let mut taken = Vec::new();
+    while let Some(held) = late.reader.take().unwrap() {
+        taken.push((held.info().publisher, held.info().sequence));
+    }
+    assert_eq!(taken, [(PUBLISHER, 2), (PUBLISHER, 3), (PUBLISHER, 4), (9, 4)]);
+}

@@ -64,6 +64,11 @@ impl Held {
         self.entry().block_offset.load(Ordering::Relaxed)
     }
 
+    /// How many of its publisher's last messages late joiners get, as of this message.
+    pub fn history_depth(&self) -> u32 {
+        self.entry().history_depth.load(Ordering::Relaxed)
+    }
+
     /// Copies its typed metadata; returns the bytes in use.
     pub fn copy_meta(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
         let entry = self.entry();
