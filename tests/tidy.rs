@@ -437,6 +437,28 @@ fn every_source_file_says_its_idea_in_its_first_line() {
 }
 
 #[test]
+fn an_invariants_label_names_one_invariant() {
+    let is_label = |word: &&str| {
+        let letters = word.trim_end_matches(|character: char| character.is_ascii_digit());
+        letters.len() < word.len() && matches!(letters.len(), 1..=2) && letters.chars().all(char::is_uppercase)
+    };
+    let mut files_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in sources() {
+        let header = file.text.lines().skip_while(|line| !line.starts_with("//! Invariant"));
+        let lines = header.enumerate().take_while(|(index, line)| *index == 0 || line.starts_with("//!  "));
+        for label in lines.flat_map(|(_, line)| line.split(' ').filter(is_label)) {
+            files_of.entry(label.to_owned()).or_default().insert(file.path.clone());
+        }
+    }
+    assert!(files_of.len() > 50, "only {} labels were found", files_of.len());
+    let shared = files_of.into_iter().filter(|(_, files)| files.len() > 1);
+    none(
+        "labels of invariants in more than one file",
+        &shared.map(|(label, files)| format!("{label}: {files:?}")).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
 fn a_file_holds_one_idea() {
     let long = sources().into_iter().filter(|file| !file.is_test && file.lines_without_tests() > LINES_MAX);
     let long = long.map(|file| format!("{}: {} lines without tests", file.path, file.lines_without_tests()));

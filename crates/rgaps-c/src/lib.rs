@@ -3,8 +3,8 @@
 //! `handle` has the handles that C programs hold, `status` the statuses and error texts, `types` the structs of the header. `node`, `metadata`,
 //! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper, `ros` what ROS clients share. `raw` converts C's pointers to Rust's values.
 //!
-//! Invariants  C1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. C2 no panic leaves a call.
-//!             C3 outputs are written on success only. C4 no pointer of the caller is kept after the
+//! Invariants  CC1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. CC2 no panic leaves a call.
+//!             CC3 outputs are written on success only. CC4 no pointer of the caller is kept after the
 //!             call, except the context of a log function.
 //! Trusts      the caller's pointers to memory: null is an error, any other is followed, as in every C library.
 //!

@@ -9,9 +9,9 @@
 //! topic once, if this host has the topic. Hosts that have been there for a while have a queue each. All others share one, so invented identities
 //! gain nothing. The queues are served round-robin, each at a bounded rate.
 //!
-//! Invariants  A1 the manager has seen the directory's state of a topic or host, or the topic or host is in a queue.
-//!             A2 queues hold topics of this host, and hosts that the manager or the directory knows: nothing grows with the number of events.
-//!             A3 what the directory refused for lack of room is queried again when there is room (`poll_ask`).
+//! Invariants  AN1 the manager has seen the directory's state of a topic or host, or the topic or host is in a queue.
+//!             AN2 queues hold topics of this host, and hosts that the manager or the directory knows: nothing grows with the number of events.
+//!             AN3 what the directory refused for lack of room is queried again when there is room (`poll_ask`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -618,7 +618,7 @@ mod tests {
     }
 
     proptest! {
-        /// A1: a manager that looks at each change knows in the end what the directory says about each topic of this host.
+        /// AN1: a manager that looks at each change knows in the end what the directory says about each topic of this host.
         #[test]
         fn a_manager_that_looks_at_each_change_knows_the_state(words in proptest::collection::vec(word(), 0..120)) {
             let mut now = Instant::now();
@@ -650,7 +650,7 @@ mod tests {
                     Word::Served(most) => drop(look(&mut here, now, most)),
                     Word::Later(seconds) => now += Duration::from_secs(seconds),
                 }
-                // A2.
+                // AN2.
                 prop_assert!(waiting(&here) <= 5 * (topics.len() + 4));
             }
             let (seen, hosts) = look(&mut here, now, usize::MAX);

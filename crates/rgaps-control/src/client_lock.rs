@@ -2,7 +2,7 @@
 //!
 //! The manager creates the file, since members of `socket_group` may not write into the directory. It sends a read-only file descriptor with its
 //! welcome: a member with write access could fill the disk at the expense of the manager's user. The client locks that file descriptor and never
-//! opens the file itself: a process loses the lock when it closes any file descriptor of the file (`rgaps_os::process_lock`, L1). A manager that
+//! opens the file itself: a process loses the lock when it closes any file descriptor of the file (`rgaps_os::process_lock`, PL1). A manager that
 //! finds a predecessor's notes asks the kernel, any number of times, which of the noted clients still hold their locks.
 //!
 //! Invariants  K1 a lock belongs to the file with the noted device and inode, even if that file is renamed or another one has its name.

@@ -8,11 +8,11 @@
 //! The successor releases it as soon as a client has brought the topic's segment. A client keeps its slots while it holds its lock, even if it is
 //! stopped: there is no time-out.
 //!
-//! Invariants  A1 a slot of a living client is released only after that client says that it has handed everything back.
-//!             A2 a slot of a dead client is released once its death and the segment are known.
-//!             A3 a topic is not created again while a client that is noted in it lives.
-//!             A4 only the noted segment of a topic is accepted, and only from a client that hands back a slot of its own there (`segment_of`).
-//!             A5 only the pool that a publisher was granted is accepted for its slot (`pool_of`).
+//! Invariants  AD1 a slot of a living client is released only after that client says that it has handed everything back.
+//!             AD2 a slot of a dead client is released once its death and the segment are known.
+//!             AD3 a topic is not created again while a client that is noted in it lives.
+//!             AD4 only the noted segment of a topic is accepted, and only from a client that hands back a slot of its own there (`segment_of`).
+//!             AD5 only the pool that a publisher was granted is accepted for its slot (`pool_of`).
 //! Deaths      of this manager: its notes have the slots that are still awaited, too (`note`), so its successor decides the same.
 //! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
 
@@ -421,7 +421,7 @@ mod tests {
                             EndpointSlot::Subscriber(slot) => (topic, Role::Subscriber, slot.generation),
                         };
                         let robbed = (0..CLIENTS).find(|client| self.is_mine(*client, slot));
-                        assert_eq!(robbed, None, "A1: {slot:?} is a living client's");
+                        assert_eq!(robbed, None, "AD1: {slot:?} is a living client's");
                         self.release_slot(slot);
                     }
                     Decision::Forget(topic) => {
@@ -430,7 +430,7 @@ mod tests {
                             let mut slots = process.has.iter().chain(&process.kept);
                             self.lives(client) && slots.any(|(of, ..)| *of == topic)
                         };
-                        assert!(!(0..CLIENTS).any(holds), "A3: a living client has the segment of {topic:?}");
+                        assert!(!(0..CLIENTS).any(holds), "AD3: a living client has the segment of {topic:?}");
                         self.notes.remove(&topic);
                         self.segments.remove(&topic);
                     }
@@ -454,7 +454,7 @@ mod tests {
             if self.here[&topic].is_empty() && !self.adoption.awaits(topic) {
                 assert!(
                     self.segments[&topic].is_empty(),
-                    "A2: a topic ended with slots of {:?}",
+                    "AD2: a topic ended with slots of {:?}",
                     self.segments[&topic]
                 );
                 self.here.remove(&topic);
@@ -486,7 +486,7 @@ mod tests {
                 self.decide();
             }
             assert!(self.adoption.awaits_from(lock(client), &occupied(slot)), "{client} may hand {slot:?} back");
-            assert_eq!(self.adoption.pool_of(&occupied(slot)), pool_of(role, generation), "A5: the pool of {slot:?}");
+            assert_eq!(self.adoption.pool_of(&occupied(slot)), pool_of(role, generation), "AD5: the pool of {slot:?}");
             if self.processes[client].kept.contains(&slot) {
                 self.adoption.handle_kept(&occupied(slot));
             } else {
@@ -502,7 +502,7 @@ mod tests {
                 return;
             }
             let is_made = self.here.contains_key(&id) || !self.segments.contains_key(&id);
-            assert!(is_made, "A3: a topic is created again though a living client has its segment");
+            assert!(is_made, "AD3: a topic is created again though a living client has its segment");
             self.generation += 1;
             let place = (role, self.generation);
             self.segments.entry(id).or_default().insert(place, client);
@@ -577,7 +577,7 @@ mod tests {
             self.decide();
             for id in self.here.keys() {
                 let of_dead = self.segments[id].iter().find(|(_, client)| !self.lives(**client));
-                assert_eq!(of_dead, None, "A2: a dead client has a slot of {id:?}");
+                assert_eq!(of_dead, None, "AD2: a dead client has a slot of {id:?}");
             }
         }
 

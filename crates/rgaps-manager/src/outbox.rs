@@ -10,8 +10,8 @@
 //! Source      opportunistic batches of any size: Jha, Rosa and Birman, "Spindle: Techniques for Optimizing Atomic Multicast on RDMA", ICDCS 2022,
 //!             section III-A, the send predicate. It adds this to Derecho (Jha et al., ACM TOCS 36 (2), 2019), which batched at the receiver only.
 //!
-//! Invariants  S1 a message is released only when it is acknowledged, or when the other host says that it has it. S2 messages are posted in the order
-//!             in which they were taken. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in staging.
+//! Invariants  OB1 a message is released only when it is acknowledged, or when the other host says that it has it. OB2 messages are posted in the order
+//!             in which they were taken. OB3 a chunk is posted only when the link can read it: from the pool itself, or complete in staging.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -316,7 +316,7 @@ impl Outbox {
                         outgoing.pool.shared(outgoing.held.offset() + at, bytes).ok()
                     }
                 };
-                // S2: later records wait for a chunk that is not ready.
+                // OB2: later records wait for a chunk that is not ready.
                 let (Some(data), true) = (data, count < BATCH_MAX) else { return count };
                 records[count] = match sent {
                     None => outgoing.head.first(envelope, data),

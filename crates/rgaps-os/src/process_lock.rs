@@ -14,9 +14,9 @@
 //! another user's. `holder` tests whether a write lock could be taken, which a lock of any other process prevents. Two processes with file
 //! descriptors of the file could both hold the lock. But each file is given to one process, and a process that passes its file on harms only itself.
 //!
-//! Invariants  L1 the kernel releases byte 0 as soon as its process closes *any* file descriptor of the file. So each lock has a file of its own, and
+//! Invariants  PL1 the kernel releases byte 0 as soon as its process closes *any* file descriptor of the file. So each lock has a file of its own, and
 //!             a process that holds one never opens that file again: `take` is given the one file descriptor and keeps it.
-//!             L2 a process does not see its own lock on byte 0, so only other processes may call `holder`.
+//!             PL2 a process does not see its own lock on byte 0, so only other processes may call `holder`.
 
 use std::fs::File;
 use std::io;

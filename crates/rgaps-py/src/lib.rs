@@ -10,8 +10,8 @@
 //! `rgaps.ros` shares with other ROS clients. `raw/` has
 //! the only unsafe code: capsules, buffers, streams of other libraries, copies. asyncio, exceptions and QoS are Python code (python/rgaps).
 //!
-//! Invariants  P1 a payload stays mapped while an array of it lives: each array holds the message, or the loan's pool. P2 no wait or copy
-//!             holds the GIL. P3 no lock of this crate is held while a thread acquires the GIL.
+//! Invariants  PY1 a payload stays mapped while an array of it lives: each array holds the message, or the loan's pool. PY2 no wait or copy
+//!             holds the GIL. PY3 no lock of this crate is held while a thread acquires the GIL.
 
 mod annotations;
 mod errors;

@@ -1,6 +1,6 @@
 //! What a loan shares with its arrays.
 //!
-//! Invariants  L1 the block is given back once: by publishing, by discarding, or when its last array is gone. L2 numpy arrays of it are
+//! Invariants  LC1 the block is given back once: by publishing, by discarding, or when its last array is gone. LC2 numpy arrays of it are
 //!             writable until then and not after.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

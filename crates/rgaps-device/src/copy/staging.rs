@@ -2,8 +2,8 @@
 //!
 //!   slot  FREE ──pump──▶ COPYING ──poll──▶ STAGED (the caller's) ──release──▶ FREE
 //!
-//! Invariants  S1 chunks are handed out in order, each once. S2 a copy starts only into a FREE slot, never into one that the caller
-//!             still sends from. S3 no chunk is handed out before its copy is complete.
+//! Invariants  CS1 chunks are handed out in order, each once. CS2 a copy starts only into a FREE slot, never into one that the caller
+//!             still sends from. CS3 no chunk is handed out before its copy is complete.
 
 use std::time::Duration;
 

@@ -9,9 +9,9 @@
 //! The driver makes these copies (cuMemcpyPeerAsync), through host memory if it must. The call names the context of each end, so pools are
 //! mapped for their own device only.
 //!
-//! Invariants  A1 a message has at most one mirror in a backend: all samples of a process share it while one of them lives. A2 each pool has
+//! Invariants  NP1 a message has at most one mirror in a backend: all samples of a process share it while one of them lives. NP2 each pool has
 //!             a stream for its mirrors (its lane): a message whose bytes are late delays only messages of the same publisher, and no
-//!             subscriber's stream waits for another subscriber's. A3 a pool stays mapped while a copy from or to it may be under way.
+//!             subscriber's stream waits for another subscriber's. NP3 a pool stays mapped while a copy from or to it may be under way.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -102,7 +102,7 @@ impl CudaBackend {
         };
         let _entered = stream.enter()?;
         let driver = self.device.driver();
-        // SAFETY: both contexts are retained; both ends were checked, and stay until the stream has made the copy (A3, scratch.rs).
+        // SAFETY: both contexts are retained; both ends were checked, and stay until the stream has made the copy (NP3, scratch.rs).
         Ok(unsafe { driver.copy_peer(to, to_context, from, from_context, bytes as usize, stream.handle()) }?)
     }
 

@@ -2,11 +2,11 @@
 //!
 //! Words       `written`: end of the record under way; the socket reader stores it before it writes the record's first byte. `head`: end of
 //!             the consumed bytes; the consumer stores it after its last read. `closed`: stored by either.
-//! Invariants  Q1 bytes before `head` may be overwritten, later ones may not (flow control on). Q2 a record enters the queue only when it
-//!             has arrived whole. Q3 the queue holds at most QUEUE_MAX; when it is full, the socket reader waits for the consumer (flow
-//!             control on) or drops the oldest as torn (off). Q4 the socket reader wakes the consumer only if it sleeps, and once for
+//! Invariants  RQ1 bytes before `head` may be overwritten, later ones may not (flow control on). RQ2 a record enters the queue only when it
+//!             has arrived whole. RQ3 the queue holds at most QUEUE_MAX; when it is full, the socket reader waits for the consumer (flow
+//!             control on) or drops the oldest as torn (off). RQ4 the socket reader wakes the consumer only if it sleeps, and once for
 //!             all records until it wakes.
-//! Shown by    loom_models (Q1, Q3, Q4, and that a record overwritten while it is read is reported torn).
+//! Shown by    loom_models (RQ1, RQ3, RQ4, and that a record overwritten while it is read is reported torn).
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;

@@ -1,6 +1,6 @@
 //! The manager's part in a segment: it admits publishers and subscribers, frees their slots, and finishes the messages of dead publishers.
 //!
-//! Invariants  J1 each new occupant of a slot gets a new generation, so that words about a former occupant mean nothing. J2 a draining
+//! Invariants  ST1 each new occupant of a slot gets a new generation, so that words about a former occupant mean nothing. ST2 a draining
 //!             publisher's slot and pool are freed only when none of its messages is left.
 //! Deaths      the manager may be killed anywhere: its successor finds the same words and repeats the steps.
 

@@ -1,6 +1,6 @@
 //! A taken message of any kind, shared by several holders: clones, and tensors that array libraries have.
 //!
-//! Invariants  H1 the message is released once, when the last holder has released it. H2 it is released after the work of every stream that a holder
+//! Invariants  DS1 the message is released once, when the last holder has released it. DS2 it is released after the work of every stream that a holder
 //!             released it on, in whatever order the holders do so.
 
 use std::sync::{Arc, Mutex, PoisonError};

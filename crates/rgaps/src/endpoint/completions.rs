@@ -6,7 +6,7 @@
 //!   release_on          ──▶ a held message              ──event──▶ dropped, which wakes its publisher
 //! ```
 //!
-//! Invariants  S1 segment and pool stay registered with the device until every event is complete. S2 a slot is detached only after that: a late
+//! Invariants  SC1 segment and pool stay registered with the device until every event is complete. SC2 a slot is detached only after that: a late
 //!             write would hit a word of the slot's next occupant.
 //! Deaths      of the process: the driver ends its streams first. Only then does the manager see that the process is dead, and that neither it nor a
 //!             forked child has the socket. The manager then poisons the pending messages.
@@ -138,7 +138,7 @@ pub(crate) struct Completions<T: OnCompletion> {
     segment: Arc<Segment>,
     /// The subscriber whose hold words the streams write. `None` for a publisher, whose ready words they write.
     pages: Option<Arc<SubscriberPages>>,
-    // Declared before `ready` and `hold`, so that it is dropped before them: S1.
+    // Declared before `ready` and `hold`, so that it is dropped before them: SC1.
     awaited: Mutex<Vec<Awaited<T>>>,
     ready: Mutex<Option<Arc<dyn StreamMemory>>>,
     hold: Mutex<Option<Arc<dyn StreamMemory>>>,

@@ -4,8 +4,8 @@
 //! one request for each is open. A call that may not wait for the answer (`Call::Polling`) is woken by it. If a call gives up waiting, the next call
 //! uses the answer.
 //!
-//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by the call that put it
-//!             back, or by the manager's answer. P2 the message is lost only if the pool can never be mapped again.
+//! Invariants  MP1 if a message's pool cannot be mapped now, the message is put back, and all waiters are woken after that: by the call that put it
+//!             back, or by the manager's answer. MP2 the message is lost only if the pool can never be mapped again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
