@@ -978,7 +978,7 @@ typedef struct {
   /**
    * Why it took no better route: 0 there is none, 1 pushed, 2 by configuration, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
    */
-  uint8_t why_not;
+  uint8_t route_reason;
   /**
    * Copies on the device by a push.
    */

@@ -429,7 +429,7 @@ pub struct rgaps_info_t {
     /// How it reached this host: 0 published here, 1 over TCP, 2 over RDMA.
     pub route: u8,
     /// Why it took no better route: 0 there is none, 1 pushed, 2 by configuration, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
-    pub why_not: u8,
+    pub route_reason: u8,
     /// Copies on the device by a push.
     pub copies_pushed: u8,
     /// Copies from the device to staging.
@@ -443,7 +443,7 @@ pub struct rgaps_info_t {
 impl rgaps_info_t {
     pub(crate) fn new(info: &MessageInfo, taken_ns: u64, mapped_from: ((u64, u64), u64)) -> Self {
         let ((pool_device, pool_inode), pool_offset) = mapped_from;
-        let [origin, route, why_not, ..] = info.path_codes();
+        let [origin, route, route_reason, ..] = info.path_codes();
         Self {
             position: info.position,
             publisher: info.publisher,
@@ -462,7 +462,7 @@ impl rgaps_info_t {
             kind: info.kind,
             origin,
             route,
-            why_not,
+            route_reason,
             copies_pushed: info.copies.pushed,
             copies_staged: info.copies.staged,
             copies_pooled: info.copies.pooled,

@@ -376,7 +376,7 @@ fn show<T: Meta>(format: Format, sample: &Sample<T>) {
             "bytes": info.bytes,
             "latency_us": latency_us,
             "route": info.route.name(),
-            "why_not_better": info.why_not.name(),
+            "route_reason": info.route_reason.name(),
         })),
         Format::Human => output::line(format_args!(
             "{:>8}  {:>10}  {:>10}  {}",

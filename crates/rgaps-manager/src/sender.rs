@@ -23,7 +23,7 @@ use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, TcpSender};
 use rgaps_link::{LinkSender, MessageName, RingGeometry};
 use rgaps_os::clock;
-use rgaps_shm::info::{Route, WhyNot};
+use rgaps_shm::info::{Route, RouteReason};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::last_received;
 use rgaps_shm::reader::port::TakeRefused;
@@ -94,7 +94,7 @@ pub(crate) struct Sender {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LinkTransport {
     route: Route,
-    why_not: WhyNot,
+    route_reason: RouteReason,
     text: String,
 }
 
@@ -122,7 +122,7 @@ impl<E: std::fmt::Display> From<E> for Ending {
 
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
-        let transport = LinkTransport { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
+        let transport = LinkTransport { route: Route::Tcp, route_reason: RouteReason::Best, text: String::new() };
         let outbox = Outbox::new();
         let mut sender = Self {
             setup,
@@ -323,14 +323,14 @@ impl Sender {
         let Some(ring) = &offer.rdma else {
             let link =
                 dial(offer, timeout, |address, token, options| TcpSender::connect(address, token, geometry, options))?;
-            let why_not = match self.setup.config.transport.as_str() {
-                "tcp" => WhyNot::Configured,
-                _ if !self.setup.flow_control => WhyNot::NoFlowControl,
-                _ if offer.no_rdma.ends_with(RDMA_FAILED) => WhyNot::RdmaFailed,
-                _ => WhyNot::NoRdma,
+            let route_reason = match self.setup.config.transport.as_str() {
+                "tcp" => RouteReason::Configured,
+                _ if !self.setup.flow_control => RouteReason::NoFlowControl,
+                _ if offer.no_rdma.ends_with(RDMA_FAILED) => RouteReason::RdmaFailed,
+                _ => RouteReason::NoRdma,
             };
             let text = over_tcp(&offer.no_rdma, offer.integrity);
-            self.transport = LinkTransport { route: Route::Tcp, why_not, text };
+            self.transport = LinkTransport { route: Route::Tcp, route_reason, text };
             return Ok(Box::new(link));
         };
         let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
@@ -346,7 +346,7 @@ impl Sender {
         let link = end
             .connect(&address, memory, geometry, liveness, self.setup.rdma.options())
             .map_err(|error| error.to_string())?;
-        self.transport = LinkTransport { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
+        self.transport = LinkTransport { route: Route::Rdma, route_reason: RouteReason::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))
     }
 
@@ -500,7 +500,7 @@ impl Sender {
         info.stamps.staged = now;
         info.stamps.sent = now;
         info.route = self.transport.route;
-        info.why_not = self.transport.why_not;
+        info.route_reason = self.transport.route_reason;
         info.copies.staged = u8::from(self.outbox.is_staged());
         let previous = self.sent.send(MessageName { publisher: info.publisher, sequence: info.sequence });
         let unsent = Unsent { previous, skipped: false };

@@ -125,7 +125,7 @@ mapping! {
         /// How it reached this host: "in place", "tcp" or "rdma".
         route: &'static str,
         /// Why no better route was taken.
-        why_not: &'static str,
+        route_reason: &'static str,
         /// Copies of the payload on its way: by push, to staging, and into this host's pool.
         copies: u32,
         /// Copies by push.
@@ -175,7 +175,7 @@ impl MessageInfo {
             bytes: info.bytes,
             origin: info.origin.name(),
             route: info.route.name(),
-            why_not: info.why_not.name(),
+            route_reason: info.route_reason.name(),
             copies: u32::from(pushed) + u32::from(staged) + u32::from(pooled),
             pushed_copies: pushed,
             staged_copies: staged,

@@ -28,9 +28,9 @@ pub enum Route {
     Rdma,
 }
 
-/// Why no better route was taken.
+/// Why a message took its route, and no better one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WhyNot {
+pub enum RouteReason {
     /// It took the best route.
     #[default]
     Best,
@@ -97,7 +97,7 @@ pub struct MessageInfo {
     /// How it reached this host.
     pub route: Route,
     /// Why it took no better route.
-    pub why_not: WhyNot,
+    pub route_reason: RouteReason,
     /// Copies made on the way.
     pub copies: Copies,
 }
@@ -129,20 +129,20 @@ pub fn encode_path(info: &MessageInfo) -> u64 {
         Route::Tcp => 1,
         Route::Rdma => 2,
     };
-    let why = match info.why_not {
-        WhyNot::Best => 0,
-        WhyNot::ForeignBuffer => 1,
-        WhyNot::Configured => 2,
-        WhyNot::NoRdma => 3,
-        WhyNot::RdmaFailed => 4,
-        WhyNot::NoFlowControl => 5,
+    let reason = match info.route_reason {
+        RouteReason::Best => 0,
+        RouteReason::ForeignBuffer => 1,
+        RouteReason::Configured => 2,
+        RouteReason::NoRdma => 3,
+        RouteReason::RdmaFailed => 4,
+        RouteReason::NoFlowControl => 5,
     };
-    u64::from_le_bytes([origin, route, why, info.copies.pushed, info.copies.staged, info.copies.pooled, 0, 0])
+    u64::from_le_bytes([origin, route, reason, info.copies.pushed, info.copies.staged, info.copies.pooled, 0, 0])
 }
 
 /// The reverse of `encode_path`. Unknown codes become the defaults.
 pub fn decode_path(word: u64, info: &mut MessageInfo) {
-    let [origin, route, why, pushed, staged, pooled, ..] = word.to_le_bytes();
+    let [origin, route, reason, pushed, staged, pooled, ..] = word.to_le_bytes();
     info.origin = match origin {
         1 => Origin::Loaned,
         2 => Origin::Pushed,
@@ -153,13 +153,13 @@ pub fn decode_path(word: u64, info: &mut MessageInfo) {
         2 => Route::Rdma,
         _ => Route::Local,
     };
-    info.why_not = match why {
-        1 => WhyNot::ForeignBuffer,
-        2 => WhyNot::Configured,
-        3 => WhyNot::NoRdma,
-        4 => WhyNot::RdmaFailed,
-        5 => WhyNot::NoFlowControl,
-        _ => WhyNot::Best,
+    info.route_reason = match reason {
+        1 => RouteReason::ForeignBuffer,
+        2 => RouteReason::Configured,
+        3 => RouteReason::NoRdma,
+        4 => RouteReason::RdmaFailed,
+        5 => RouteReason::NoFlowControl,
+        _ => RouteReason::Best,
     };
     info.copies = Copies { pushed, staged, pooled };
 }
@@ -186,7 +186,7 @@ impl Route {
     }
 }
 
-impl WhyNot {
+impl RouteReason {
     /// Text for tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -210,7 +210,7 @@ mod tests {
         let info = MessageInfo {
             origin: Origin::Pushed,
             route: Route::Tcp,
-            why_not: WhyNot::NoRdma,
+            route_reason: RouteReason::NoRdma,
             copies: Copies { pushed: 1, staged: 0, pooled: 1 },
             ..MessageInfo::default()
         };

@@ -82,4 +82,4 @@ pub use crate::{
     writer::space::{Exhaustion, LoanError},
     writer::subscribers::Subscribers,
 };
-pub use info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
+pub use info::{Copies, MessageInfo, Origin, Route, RouteReason, Stamps};

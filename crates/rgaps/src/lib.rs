@@ -82,7 +82,7 @@ pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reli
 pub use rgaps_control::text;
 pub use rgaps_device as device;
 pub use rgaps_os::ForkGuard;
-pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
+pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, RouteReason, Stamps};
 pub use rgaps_shm::observer::{ObservedPublisher, Observer};
 pub use rgaps_shm::reader::seen_publishers::MessageName;
 pub use rgaps_shm::words::message::Readiness;

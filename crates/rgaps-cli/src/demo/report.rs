@@ -33,7 +33,7 @@ pub(crate) struct Report {
     /// Route of the frames.
     pub(crate) route: String,
     /// Why no better route was used.
-    pub(crate) why_not: String,
+    pub(crate) route_reason: String,
     /// Whether the process is done.
     pub(crate) done: bool,
 }

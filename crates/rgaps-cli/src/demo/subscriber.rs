@@ -112,7 +112,7 @@ impl Tally {
         let before = self.sequences.insert(topic.to_owned(), info.sequence).unwrap_or(0);
         self.report.lost += info.sequence.saturating_sub(before + 1);
         self.report.route = info.route.name().to_owned();
-        self.report.why_not = info.why_not.name().to_owned();
+        self.report.route_reason = info.route_reason.name().to_owned();
         // Check now: a pool is released soon after its publisher has left.
         let (memory, _) = frame.mapped_from();
         self.mapped.entry(memory).or_insert_with(|| is_read_only(memory.1));

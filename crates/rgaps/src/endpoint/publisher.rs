@@ -13,7 +13,8 @@ use rgaps_shm::words::queue::Position;
 use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::writer::space::{CutOff, PortError, loan_within};
 use rgaps_shm::{
-    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Segment, Stamps, WhyNot, WriterPort,
+    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, RouteReason, Segment, Stamps,
+    WriterPort,
 };
 
 use crate::dynamic::DynamicMeta;
@@ -359,7 +360,7 @@ impl PublisherInner {
             bytes: outcome.bytes,
             stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
             origin: outcome.origin,
-            why_not: if outcome.origin == Origin::Pushed { WhyNot::ForeignBuffer } else { WhyNot::Best },
+            route_reason: if outcome.origin == Origin::Pushed { RouteReason::ForeignBuffer } else { RouteReason::Best },
             copies: Copies { pushed: u8::from(outcome.origin == Origin::Pushed), ..Copies::default() },
             ..MessageInfo::default()
         };
