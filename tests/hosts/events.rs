@@ -25,7 +25,7 @@ fn a_message_is_published_sent_arrived_and_taken_in_the_logs() {
     world.set("RGAPS_LOG", "warn,rgaps::message=trace");
     let managers = [0, 1].map(|host| world.manager(host, "rgapsd"));
     let count = MESSAGES.to_string();
-    let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "cloud", "--keep-all", "--count", &count]);
+    let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "point_cloud", "--keep-all", "--count", &count]);
     let folder = world.series("saddle.pcd", MESSAGES);
     let arguments = ["cloud", "--input", folder.to_str().unwrap(), "--rate", "100", "--wait-for", "1"];
     let mut publisher = world.publish(0, "pub", &arguments);

@@ -19,7 +19,7 @@ fn every_frame_arrives(order: [Step; 3]) {
     let folder = world.series("saddle.pcd", MESSAGES);
     let input = folder.to_str().unwrap();
     let count = MESSAGES.to_string();
-    let take = ["cloud", "--type", "cloud", "--keep-all", "--count", &count];
+    let take = ["cloud", "--type", "point_cloud", "--keep-all", "--count", &count];
     let mut publisher = Vec::new();
     let mut subscribers: Vec<Program> = Vec::new();
     let mut managers: Vec<Program> = Vec::new();

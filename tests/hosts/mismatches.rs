@@ -5,7 +5,7 @@ use crate::world::{World, example, within_limit};
 #[test]
 fn another_type_is_named_on_both_hosts() {
     let Some(world) = World::new(2) else { return };
-    let _subscriber = world.sub(1, "sub", &["array", "--type", "cloud"]);
+    let _subscriber = world.sub(1, "sub", &["array", "--type", "point_cloud"]);
     let file = example("ramp.npy");
     let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--loop"]);
     for (host, other) in [(0, "hostB"), (1, "hostA")] {

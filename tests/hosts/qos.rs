@@ -28,7 +28,7 @@ fn without_flow_control_torn_messages_are_counted_and_never_taken() {
     // Each message is four times the ring: whenever the consumer is slightly late, the sender has overwritten it.
     world.set("RGAPS_RING_BYTES", "65536");
     world.set("RGAPS_CHUNK_BYTES", "4096");
-    let mut subscriber = world.sub(1, "sub", &["topic", "--type", "cloud", "--verbose"]);
+    let mut subscriber = world.sub(1, "sub", &["topic", "--type", "point_cloud", "--verbose"]);
     let mut publisher = stream(&world, "saddle.pcd", "400", &["--no-flow-control", "--wait-for", "1"]);
     world.await_info(1, "topic", "that messages were torn", |info| torn(info) > 0);
     subscriber.await_lines(&world, 20);
@@ -43,7 +43,7 @@ fn with_flow_control_the_same_ring_tears_nothing() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_RING_BYTES", "65536");
     world.set("RGAPS_CHUNK_BYTES", "4096");
-    let mut subscriber = world.sub(1, "sub", &["topic", "--type", "cloud", "--verbose"]);
+    let mut subscriber = world.sub(1, "sub", &["topic", "--type", "point_cloud", "--verbose"]);
     let mut publisher = stream(&world, "saddle.pcd", "400", &["--wait-for", "1"]);
     subscriber.await_lines(&world, 100);
     assert_eq!(torn(&world.info(1, "topic").unwrap()), 0);

@@ -13,7 +13,7 @@ fn open_hosts_without_peers_find_each_other_by_multicast() {
     }
     let folder = world.series("saddle.pcd", MESSAGES);
     let count = MESSAGES.to_string();
-    let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "cloud", "--keep-all", "--count", &count]);
+    let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "point_cloud", "--keep-all", "--count", &count]);
     let input = ["cloud", "--input", folder.to_str().unwrap(), "--rate", "100", "--wait-for", "1"];
     let mut publisher = world.publish(0, "pub", &input);
     assert_eq!(publisher.summary(&world)["published"], MESSAGES);

@@ -173,7 +173,7 @@ impl From<TakeByHandleError> for Failure {
             TakeByHandleError::Take(error) => return error.into(),
             TakeByHandleError::Layout { .. } => RGAPS_WRONG_VERSION,
             TakeByHandleError::Kind { .. } => RGAPS_WRONG_KIND,
-            TakeByHandleError::AnotherRun { .. } | TakeByHandleError::Stale { .. } | TakeByHandleError::Gone { .. } => {
+            TakeByHandleError::EarlierRun { .. } | TakeByHandleError::Stale { .. } | TakeByHandleError::Gone { .. } => {
                 RGAPS_STALE
             }
             TakeByHandleError::Early { .. } => RGAPS_EARLY,

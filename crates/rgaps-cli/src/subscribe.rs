@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rgaps::dynamic::Kind;
 use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
 use rgaps::{
     Durability, History, Node, NodeError, Reliability, Sample, Subscriber, SubscriberQos, SubscriberStatistics,
@@ -25,7 +26,7 @@ const TYPE_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Arguments {
     /// The topic, such as camera/front.
     topic: String,
-    /// The type, if the topic may not exist yet: image, cloud, tensor or bytes. Otherwise the topic tells it.
+    /// The type, if the topic may not exist yet: image, point_cloud, tensor or bytes. Otherwise the topic tells it.
     #[arg(long = "type")]
     kind: Option<Kind>,
     /// Compare messages with the files given to `rgaps pub --input`; different ones count as mismatched.
@@ -58,32 +59,6 @@ pub struct Arguments {
     /// Print one line for each message.
     #[arg(long)]
     verbose: bool,
-}
-
-/// The four types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
-    /// rgaps/Image.
-    Image,
-    /// rgaps/PointCloud.
-    Cloud,
-    /// rgaps/Tensor.
-    Tensor,
-    /// rgaps/Bytes.
-    Bytes,
-}
-
-impl Kind {
-    /// The type with this name.
-    pub fn of_type(name: &str) -> Option<Self> {
-        match name {
-            _ if name == Image::TYPE_NAME => Some(Self::Image),
-            _ if name == PointCloud::TYPE_NAME => Some(Self::Cloud),
-            _ if name == Tensor::TYPE_NAME => Some(Self::Tensor),
-            _ if name == Bytes::TYPE_NAME => Some(Self::Bytes),
-            _ => None,
-        }
-    }
 }
 
 /// The messages received.
@@ -119,7 +94,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let Some(kind) = find_kind(arguments, &node, &interrupt, start)? else { return Ok(()) };
     let received = match kind {
         Kind::Image => follow::<Image>(arguments, format, &node, &interrupt),
-        Kind::Cloud => follow::<PointCloud>(arguments, format, &node, &interrupt),
+        Kind::PointCloud => follow::<PointCloud>(arguments, format, &node, &interrupt),
         Kind::Tensor => follow::<Tensor>(arguments, format, &node, &interrupt),
         Kind::Bytes => follow::<Bytes>(arguments, format, &node, &interrupt),
     }?;
@@ -178,7 +153,7 @@ fn find_kind(
     let mut told = false;
     while !interrupt.is_set() {
         if let Some(topic) = topic::summary(node, &name)? {
-            return Kind::of_type(&topic.type_name).map(Some).ok_or_else(|| {
+            return topic.type_name.parse().map(Some).map_err(|_| {
                 CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
             });
         }

@@ -12,7 +12,7 @@ pub const EXTENSIONS: &str = ".png, .jpg, .jpeg, .pcd, .ply or .npy";
 
 /// What a file is read as, which decides the type of the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// PNG, JPEG.
     Image,
     /// PCD, PLY.
@@ -21,7 +21,7 @@ pub enum Kind {
     Tensor,
 }
 
-impl Kind {
+impl FileKind {
     /// All kinds, in the order of preference for a mixed folder.
     pub const ALL: [Self; 3] = [Self::Image, Self::Cloud, Self::Tensor];
 
@@ -60,7 +60,7 @@ impl Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// Their kind.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The files, by name; at least one.
     pub files: Vec<PathBuf>,
     /// Number of readable files in the folder of other kinds.
@@ -72,29 +72,29 @@ pub struct Selection {
 /// A topic has one type. Unless a kind is requested, a folder gives its pictures if it has any, else its clouds, else its arrays.
 ///
 /// ```
-/// use rgaps_media::{Kind, select};
+/// use rgaps_media::{FileKind, select};
 ///
 /// # let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data"));
 /// let pictures = select(folder, None)?; // a folder with pictures, a cloud and an array
-/// assert_eq!((pictures.kind, pictures.files.len(), pictures.others), (Kind::Image, 4, 2));
-/// assert_eq!(select(folder, Some(Kind::Cloud))?.files.len(), 1);
+/// assert_eq!((pictures.kind, pictures.files.len(), pictures.others), (FileKind::Image, 4, 2));
+/// assert_eq!(select(folder, Some(FileKind::Cloud))?.files.len(), 1);
 /// # Ok::<(), rgaps_media::LoadError>(())
 /// ```
-pub fn select(path: &Path, wish: Option<Kind>) -> Result<Selection, LoadError> {
+pub fn select(path: &Path, wish: Option<FileKind>) -> Result<Selection, LoadError> {
     let read_error = |source| LoadError::Read { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(read_error)?.is_dir() {
-        let kind = Kind::of(path).ok_or_else(|| LoadError::Extension { path: path.to_owned() })?;
+        let kind = FileKind::of(path).ok_or_else(|| LoadError::Extension { path: path.to_owned() })?;
         return Ok(Selection { kind, files: vec![path.to_owned()], others: 0 });
     }
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(read_error)? {
         let file = entry.map_err(read_error)?.path();
-        if let (Some(kind), true) = (Kind::of(&file), file.is_file()) {
+        if let (Some(kind), true) = (FileKind::of(&file), file.is_file()) {
             found.push((kind, file));
         }
     }
-    let has = |kind: &Kind| found.iter().any(|(other, _)| other == kind);
-    let kind = wish.or_else(|| Kind::ALL.into_iter().find(has));
+    let has = |kind: &FileKind| found.iter().any(|(other, _)| other == kind);
+    let kind = wish.or_else(|| FileKind::ALL.into_iter().find(has));
     let Some(kind) = kind.filter(has) else {
         return Err(LoadError::NothingThere { path: path.to_owned() });
     };

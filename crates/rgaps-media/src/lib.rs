@@ -33,7 +33,7 @@ mod tests;
 use rgaps::types::{Header, Image, Meta, PointCloud, Tensor};
 
 pub use error::{FormatError, LoadError, Location, Problem, SaveError};
-pub use input::{Kind, Selection, load, select};
+pub use input::{FileKind, Selection, load, select};
 pub use mark::Mark;
 pub use save::{save, save_cloud, save_image, save_tensor};
 
@@ -69,11 +69,11 @@ pub enum Media {
 
 impl Media {
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FileKind {
         match self {
-            Self::Image { .. } => Kind::Image,
-            Self::Cloud { .. } => Kind::Cloud,
-            Self::Tensor { .. } => Kind::Tensor,
+            Self::Image { .. } => FileKind::Image,
+            Self::Cloud { .. } => FileKind::Cloud,
+            Self::Tensor { .. } => FileKind::Tensor,
         }
     }
 

@@ -229,9 +229,9 @@ fn a_mixed_folder_gives_one_kind_in_the_order_of_names() {
         let names = selection.files.iter().map(|file| file.file_name().unwrap().to_str().unwrap().to_owned());
         (selection.kind, names.collect::<Vec<_>>(), selection.others)
     };
-    assert_eq!(names(select(&folder.0, None).unwrap()), (Kind::Image, vec!["a.JPG".into(), "b.png".into()], 3));
-    let clouds = select(&folder.0, Some(Kind::Cloud)).unwrap();
-    assert_eq!(names(clouds), (Kind::Cloud, vec!["y.ply".into(), "z.pcd".into()], 3));
+    assert_eq!(names(select(&folder.0, None).unwrap()), (FileKind::Image, vec!["a.JPG".into(), "b.png".into()], 3));
+    let clouds = select(&folder.0, Some(FileKind::Cloud)).unwrap();
+    assert_eq!(names(clouds), (FileKind::Cloud, vec!["y.ply".into(), "z.pcd".into()], 3));
     assert!(select(&folder.0.join("notes.txt"), None).unwrap_err().to_string().contains("not a kind of file"));
     assert!(select(&folder.0.join("folder.png"), None).unwrap_err().to_string().contains("no file in it ends in"));
     assert!(select(&folder.0.join("absent.png"), None).unwrap_err().to_string().contains("No such file"));

@@ -245,7 +245,7 @@ pub(crate) fn of_take_by_handle(error: &TakeByHandleError) -> PyErr {
             let names = [("topic", topic.as_str()), ("found", found), ("wanted", wanted.type_name())];
             exception("TypeMismatchError", &text, &names.map(|(name, text)| (name, Value::Text(text))))
         }
-        TakeByHandleError::AnotherRun { topic, sequence, found, now } => {
+        TakeByHandleError::EarlierRun { topic, sequence, found, now } => {
             stale("another_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
         }
         TakeByHandleError::Stale { topic, publisher, sequence, found, now } => {

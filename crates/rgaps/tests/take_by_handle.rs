@@ -99,7 +99,7 @@ fn a_handle_of_another_kind_layout_run_or_generation_is_refused_at_once() {
     let kind = refused(Handle { kind: 1, ..handle });
     assert!(matches!(kind, TakeByHandleError::Kind { found: 1, .. }), "{kind}");
     let run = refused(Handle { host_epoch: handle.host_epoch - 1, ..handle });
-    assert!(matches!(run, TakeByHandleError::AnotherRun { .. }) && run.to_string().contains("earlier run"), "{run}");
+    assert!(matches!(run, TakeByHandleError::EarlierRun { .. }) && run.to_string().contains("earlier run"), "{run}");
     let life = refused(Handle { generation: handle.generation.wrapping_sub(1), sequence: 2, ..handle });
     assert!(matches!(life, TakeByHandleError::Stale { .. }) && life.to_string().contains("generation"), "{life}");
     for nonsense in [Handle::from_bytes(&[0; Handle::BYTES]), Handle::from_bytes(&[0xff; Handle::BYTES])] {
@@ -201,7 +201,7 @@ fn handles_from_before_the_join_are_early_up_to_the_depth_and_then_gone() {
         assert!(matches!(early, TakeByHandleError::Early { sequence, .. } if sequence == handle.sequence), "{early}");
     }
     let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
-    assert!(matches!(run, TakeByHandleError::AnotherRun { .. }), "{run}");
+    assert!(matches!(run, TakeByHandleError::EarlierRun { .. }), "{run}");
     // The first take by handle releases the messages before it.
     let unseen = push();
     let first = push();
@@ -244,7 +244,7 @@ fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     let gone = subscriber.take_by_handle(&known, LONG).unwrap_err();
     assert!(matches!(gone, TakeByHandleError::Gone { sequence: 1, .. }), "{gone}");
     let earlier = subscriber.take_by_handle(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
-    assert!(matches!(earlier, TakeByHandleError::AnotherRun { found: 1, .. }), "{earlier}");
+    assert!(matches!(earlier, TakeByHandleError::EarlierRun { found: 1, .. }), "{earlier}");
     // A restarted host may have sent the handle of a message that is still to arrive.
     let later = Handle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
     let waited = subscriber.take_by_handle(&later, SHORT).unwrap_err();

@@ -70,7 +70,7 @@ pub enum TakeByHandleError {
         "{topic}: the handle of message {sequence} is of an earlier run: its host started at {found} ns, the present run at {now} ns; a \
          replayed handle names no memory, record and play the pictures instead (rgaps_ros converter)"
     )]
-    AnotherRun {
+    EarlierRun {
         /// The topic.
         topic: String,
         /// The publisher's count.
@@ -240,7 +240,7 @@ impl SubscriberInner {
         let node = &self.node;
         if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
             let (sequence, found, now) = (handle.sequence, handle.host_epoch, node.host_epoch());
-            return Err(TakeByHandleError::AnotherRun { topic: topic(), sequence, found, now });
+            return Err(TakeByHandleError::EarlierRun { topic: topic(), sequence, found, now });
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl SubscriberInner {
         let latest = of_host.max_by_key(|seen| seen.position).map(|seen| seen.host_epoch);
         if let Some(now) = latest.filter(|now| handle.host_epoch < *now) {
             let (topic, found) = (self.topic.clone(), handle.host_epoch);
-            return Err(TakeByHandleError::AnotherRun { topic, sequence, found, now });
+            return Err(TakeByHandleError::EarlierRun { topic, sequence, found, now });
         }
         if self.is_early(&reader, handle) {
             return Err(TakeByHandleError::Early { topic: self.topic.clone(), publisher, sequence });
