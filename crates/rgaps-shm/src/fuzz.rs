@@ -11,8 +11,9 @@ use std::sync::Arc;
 use rgaps_os::{Access, Mapping, memfd};
 
 use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
-use crate::layout::{message_offset, publisher_offset, subscriber_offset};
-use crate::manager::last_received::last_received;
+use crate::layout::{arrival_record_offset, message_offset, publisher_offset, subscriber_offset};
+use crate::manager::arrival_records::ArrivalRecords;
+use crate::manager::last_received::{LastReceived, last_received};
 use crate::observer::Observer;
 use crate::reader::seen_publishers::MessageName;
 use crate::words::queue::MessageIndex;
@@ -109,7 +110,8 @@ impl Topic {
         let (word, rest) = rest.split_first_chunk::<8>()?;
         let place = u64::from(u16::from_le_bytes(*place));
         let offset = match what {
-            0 => place % 128 * 8,
+            0 if place < 1 << 15 => place % 128 * 8,
+            0 => arrival_record_offset((place / 16 % 8) as u32)? + place % 16 * 8,
             1 => subscriber_offset((place / 8 % 32) as u16)? + place % 8 * 8,
             2 => publisher_offset((place / 16 % 8) as u16)? + place % 16 * 8,
             3 => QUEUE_OFFSET + place * 8,
@@ -145,11 +147,32 @@ impl Topic {
             self.reader.ready_count(8),
         );
         let _ = last_received(self.slot_table.segment(), [0; 16]);
+        self.succeed();
         self.held.iter().for_each(|held| {
             let mut meta = [0; META_BYTES_MAX];
             assert!(held.copy_meta(&mut meta) <= META_BYTES_MAX);
             let _ = (held.readiness(), held.ready_word(), held.release_word(), held.pool());
         });
+    }
+
+    /// A successor takes over what has arrived from other hosts, notes a message of each publisher, and frees its record.
+    fn succeed(&mut self) {
+        let (records, told) = ArrivalRecords::take_over(self.slot_table.segment().clone());
+        let ended_ports = self.slot_table.end_port();
+        for (host, mut arrived) in
+            told.into_iter().flat_map(|(host, of_host)| of_host.into_values().map(move |it| (host, it)))
+        {
+            arrived.history.end_port(ended_ports);
+            arrived.history.note(self.sequence);
+            let _ = arrived.history.had_before(self.sequence);
+            arrived.record.into_iter().for_each(|record| {
+                records.note(record, arrived.last, arrived.history);
+                records.free_record(host, record);
+            });
+        }
+        let last = LastReceived { sequence: self.sequence, position: self.slot_table.segment().queue().end() };
+        let record = records.reserve([1; 16], 1);
+        record.into_iter().for_each(|record| records.note(record, last, Default::default()));
     }
 
     /// All participants leave, and the manager cleans up.

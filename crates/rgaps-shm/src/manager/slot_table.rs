@@ -234,7 +234,7 @@ impl SlotTable {
 
     /// Counts a port of a remote host that has ended, and returns how many have. Subscribers that join from now on have not had its history.
     pub fn end_port(&self) -> u32 {
-        self.ended_ports().fetch_add(1, Ordering::Relaxed) + 1
+        self.ended_ports().fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     fn ended_ports(&self) -> &AtomicU32 {
