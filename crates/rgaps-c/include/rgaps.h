@@ -168,13 +168,13 @@ typedef enum {
    */
   RGAPS_VOLATILE = 0,
   /**
-   * Yes, the publisher's last `history_depth` messages.
+   * Yes, the publisher's last `history_depth` messages. A full pool gives up the oldest of them.
    */
   RGAPS_TRANSIENT_LOCAL = 1,
 } rgaps_durability_t;
 
 /**
- * What a publisher does when its pool is full.
+ * What a publisher does when its pool is full. It first gives up history that no subscriber needs.
  */
 typedef enum {
   /**
@@ -980,7 +980,7 @@ typedef struct {
    */
   uint8_t route_reason;
   /**
-   * Copies on the device by a push.
+   * Copies into the block: by a push, or of a loan that was filled in other memory.
    */
   uint8_t copies_pushed;
   /**

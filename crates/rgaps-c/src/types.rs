@@ -247,11 +247,11 @@ pub enum rgaps_reliability_t {
 pub enum rgaps_durability_t {
     /// No.
     RGAPS_VOLATILE = 0,
-    /// Yes, the publisher's last `history_depth` messages.
+    /// Yes, the publisher's last `history_depth` messages. A full pool gives up the oldest of them.
     RGAPS_TRANSIENT_LOCAL = 1,
 }
 
-/// What a publisher does when its pool is full.
+/// What a publisher does when its pool is full. It first gives up history that no subscriber needs.
 #[repr(C)]
 pub enum rgaps_exhaustion_t {
     /// Waits at most `exhaustion_timeout_ms` until subscribers release messages. Then drops the oldest unread messages of keep-last subscribers that
@@ -430,7 +430,7 @@ pub struct rgaps_info_t {
     pub route: u8,
     /// Why it took no better route: 0 there is none, 1 pushed, 2 by configuration, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
     pub route_reason: u8,
-    /// Copies on the device by a push.
+    /// Copies into the block: by a push, or of a loan that was filled in other memory.
     pub copies_pushed: u8,
     /// Copies from the device to staging.
     pub copies_staged: u8,

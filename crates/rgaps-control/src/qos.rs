@@ -24,7 +24,8 @@ pub enum Durability {
     /// No.
     #[default]
     Volatile,
-    /// Yes, the publisher's last `history_depth` messages, until the publisher is dropped or its process ends.
+    /// Yes, the publisher's last `history_depth` messages, until the publisher is dropped or its process ends. A full pool gives up the oldest of
+    /// them: choose `pool_bytes` so that all fit.
     TransientLocal,
 }
 
@@ -33,7 +34,7 @@ pub enum Durability {
 /// ```
 /// use rgaps_control::qos::{Durability, Exhaustion, PublisherQos};
 ///
-/// // A map: the last one is kept for late joiners, and a publication never waits.
+/// // A map: the last one is kept for late joiners, and a publication waits for no slow subscriber.
 /// let map = PublisherQos {
 ///     durability: Durability::TransientLocal,
 ///     history_depth: 1,

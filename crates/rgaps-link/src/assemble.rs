@@ -116,7 +116,7 @@ impl IntoIterator for Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
     /// The message exceeds the receiver's limit.
-    #[error("message {} of {total} B exceeds this receiver's limit of {max} B; raise message_bytes_max or publish less", message.0)]
+    #[error("message {} of {total} B exceeds this receiver's limit of {max} B; publish smaller messages", message.0)]
     TooLarge {
         /// The message.
         message: MessageId,

@@ -75,7 +75,7 @@ struct Partial {
     name: MessageName,
     /// `None`: there was no room for it, or the sender has skipped it.
     loan: Option<LoanedMessage>,
-    /// Up to which message of its publisher the sender owes none.
+    /// The sequence up to which the sender owes no message of this publisher.
     previous: u64,
     /// The sender has not sent it.
     skipped: bool,

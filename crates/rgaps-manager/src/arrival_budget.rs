@@ -10,7 +10,8 @@
 //!
 //! Victim      for each budget (topic, host, all): candidates are the ports that have been silent for `SILENT`. If there are none, they are the
 //!             ports of hosts that have more memory than the growing port's host would have. Of these, the victim is the port of the host with
-//!             the most memory, and of its ports the one that was silent longest. Without a candidate, the message that needs room is dropped.
+//!             the most memory, and of its ports the one that was silent longest. Without a candidate, the port gets no more, and
+//!             arrival/loans.rs decides: it waits, drops older messages, or drops the new one.
 //! Invariants  B1 the charges of ports that are not evicted stay within each budget. B2 all charges together, with evicted ports, stay within
 //!             twice `arrived_bytes_max`: an evicted port's memory is free within a tick of its worker.
 //! Trusts      nothing: a sender states its host and topic, and is charged for the memory that it uses, not for what it announces.

@@ -36,7 +36,7 @@ pub struct Options {
     pub runtime_dir: Option<PathBuf>,
     /// Keys of the configuration, by flag.
     pub flags: BTreeMap<String, String>,
-    /// What it means that nothing is said of the network.
+    /// How far the network reaches if no setting decides it.
     pub unset: Unset,
 }
 
@@ -205,7 +205,7 @@ fn say_range(given: &Given) {
 }
 
 /// Starts this program again in a session of its own and lets its caller go on: the client that started us must not take us along when it
-/// is interrupted. Standard output stays, for the outcome; of all else that is open nothing comes along.
+/// is interrupted. The new process keeps standard output, to report the outcome, and inherits no other file descriptor.
 pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
     inherited::keep_fds()?;
     let program = std::env::current_exe()?;
@@ -213,8 +213,8 @@ pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Leaves the session of whoever started us, and what that meant for itself: signals that it blocks or ignores, and its soft limits. Before there are
-/// threads.
+/// Leaves the session of the process that started this one, and undoes what was inherited from it: blocked and ignored signals, and soft limits. Call
+/// it before any thread starts.
 pub fn leave_starter() {
     let _ = rustix::process::setsid();
     inherited::reset_signals();

@@ -21,8 +21,8 @@ pub enum DaemonError {
     Device(#[from] DeviceError),
     /// Clients of a manager that died have pools on a device that this one cannot open.
     #[error(
-        "programs have pools on {device}, which this rgapsd, the successor of the one that gave them, cannot open: {source}; it ends, so that \
-         none of them loses its place, and a program starts the next: make the device usable, or end these programs: {programs}"
+        "this rgapsd cannot open {device}: {source}. Programs have pools there from the previous rgapsd. This one exits, so that they keep their \
+         slots, and one of them starts the next. Make the device usable, or end these programs: {programs}"
     )]
     NotedDevice {
         /// The device.

@@ -45,7 +45,8 @@ pub(crate) enum Verdict {
     New { lost: u64, since: Position },
     /// So far from the last one that its publisher cannot have sent the messages in between: counting restarts, and none counts as lost.
     Step { from: u64 },
-    /// Subscribers that had joined by this position, and before so many ports of the topic had ended, have it. It is published only for later ones.
+    /// Not new, but only some subscribers have it: those that had joined by this position, and before this many ports of the topic had ended. It is
+    /// published again, for the others only.
     Seen(Position, u32),
     /// All subscribers have it.
     Duplicate,

@@ -1,14 +1,13 @@
 //! Which messages a sender has sent, by publisher, so that the other host can count the others: a keep-last sender skips messages that are too old,
 //! unless history keeps them (`ReaderPort::for_sender`).
 //!
-//! Each message says which message of its publisher was sent before it. The other host sees by that how many of a new publisher's first messages are
-//! missing; of a publisher that it knows, it sees the gap itself. If the publisher falls silent or leaves, no later message shows
-//! the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
+//! Each message names the message of its publisher that was sent before it. So the other host can count the missing first messages of a publisher
+//! that is new to it. For a publisher that it knows, it compares sequences. If the publisher falls silent or leaves, no later message shows the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
-//!             U3 what was skipped of a publisher that the other host does not know is named before anything that was taken later is sent, if the
-//!             link and the bytes of earlier messages permit.
+//!             U3 if the other host does not know a publisher, the sender names that publisher's skipped messages before it sends anything that it
+//!             took later, if the ring has room and earlier messages are complete.
 //! Bounds      `left` holds `LEFT_MAX` publishers; `sent`, `named` and `met` no more than these and the slots; `gaps` no more than the outbox.
 
 use std::collections::{HashMap, HashSet};
@@ -32,7 +31,7 @@ pub(crate) struct SentMessages {
     left: Vec<(u64, LastReceived)>,
     /// Publishers of which the other host has, or gets, a message or a note.
     met: HashSet<u64>,
-    /// Of publishers that it has not met: the last message before the first one that is sent, and up to which none is owed.
+    /// Gaps before the first message of publishers that the other host does not know: the last message of each gap, and the sequence before the gap.
     gaps: Vec<(MessageName, u64)>,
     /// Nothing that was published before it is owed.
     from: Position,

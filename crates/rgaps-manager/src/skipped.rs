@@ -91,8 +91,8 @@ impl SkippedNotes {
         Ok(())
     }
 
-    /// Names at once what was skipped of publishers of which the other host knows nothing. It would charge later notes, and the gap before a first
-    /// message, to subscribers that have joined meanwhile.
+    /// Names at once the skipped messages of publishers that the other host does not know. The other host counts such a loss for all subscribers that
+    /// have joined when it learns of it, so a later note would also count for subscribers that joined after the loss.
     fn tell_of_new(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         for (skipped, previous) in of.sent.take_gaps() {
             // Without room for the note, the message shows the gap.

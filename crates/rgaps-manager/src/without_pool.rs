@@ -1,5 +1,5 @@
-//! Messages that a sender has taken and cannot read yet: a manager has died, and their publishers have not handed their pools back to this one. Messages of
-//! other publishers pass them.
+//! Messages that a sender has taken but cannot read yet: the previous manager died, and their publishers have not handed their pools back to this
+//! manager. The sender sends other publishers' messages meanwhile.
 //!
 //! Bounds      as many of each publisher as its slot and the sender's depth allow (`Sender::next`).
 

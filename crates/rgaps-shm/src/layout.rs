@@ -106,7 +106,7 @@ pub struct WakeWords {
 pub struct PublisherRecord {
     /// Generation in the upper half, `SlotState` in the lower.
     pub state: AtomicU64,
-    /// The publisher's identity. For a slot of the manager, the identity of the remote host's link.
+    /// The publisher's identity. 0 for a slot of the manager: its messages name the remote publishers.
     pub publisher: AtomicU64,
     /// Process id in rgapsd's PID namespace, for display only.
     pub pid: AtomicU64,

@@ -6,7 +6,8 @@
 //! `runtime_dir` makes a runtime directory. `system_calls` checks that code makes no system call. `until` waits for what other processes do.
 //! `watchdog` ends a test that hangs. `skip` reports, by name, tests that cannot run here.
 //!
-//! No library of the workspace depends on this crate. Of the programs only `rgaps` does, for its demo of two hosts.
+//! Of the libraries and programs of the workspace, only `rgaps-cli`, for its demo of two hosts, and `rgaps-bench` depend on this crate
+//! (docs/decisions/008-testing-crate-in-the-command.md).
 
 #![deny(unsafe_code)]
 

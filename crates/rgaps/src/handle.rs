@@ -11,7 +11,7 @@ use rgaps_shm::info::MessageInfo;
 use rgaps_shm::reader::seen_publishers::MessageName;
 use rgaps_shm::words::history::MessageRef;
 
-/// The name of a message. rgaps_msgs/GpuHandle and `rgaps_handle_t` in C have the same bytes.
+/// The name of a message. rgaps_msgs/GpuHandle and `rgaps_message_handle_t` in C have the same bytes.
 ///
 /// (`source_host`, `host_epoch`, `publisher`, `sequence`) name the message on every host. (`topic_id`, `position`, `entry`, `generation`) locate it in
 /// one host's segment, and are valid on that host only.

@@ -47,8 +47,9 @@ impl<T: Meta> Subscriber<T> {
         Self { taker: Taker::new(inner, Static::default()) }
     }
 
-    /// Takes the next message if one is ready. The call does not wait, unless the node's device has no peer access to the message: then it waits for
-    /// a copy, at most 10 s.
+    /// Takes the next message if one is ready. The call does not wait for a message. It waits in two cases, at most 10 s each. If this subscriber has
+    /// not mapped the message's memory yet, as with a publisher's first message, it waits for the manager's answer. If the node's device has no peer
+    /// access to the message, it waits for a copy. `next` never waits for the manager.
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};

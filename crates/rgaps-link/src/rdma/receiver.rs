@@ -1,6 +1,6 @@
 //! The rdma receiver: gets a receive completion with an immediate for each record, and writes credit into the sender's words.
 //!
-//! Invariants  Receives are reposted before the credit for the records that consumed them. TcpReceiver are released in the order of
+//! Invariants  Receives are reposted before the credit for the records that consumed them. Records are released in the order of
 //!             `next`. `queue` is the first field, so the queue pair is destroyed before the ring that the NIC writes.
 //! Trusts      nothing that the peer writes: the immediate must be the expected one, the header must decode, match the length of the
 //!             completion, and be where the ring has room. The peer can overwrite the ring at any time, so it is only read by copies.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `integrity` has the sums, which detect damage by the network: the link ends then, and no damaged byte is used. `SocketReader` and
-//! `SocketReader` and `TcpReceiver` are the receiver's two halves, for two threads: one keeps the socket empty, the other consumes. The socket stays in blocking
+//! `TcpReceiver` are the receiver's two halves, for two threads: one keeps the socket empty, the other consumes. The socket stays in blocking
 //! mode; calls that must not block pass MSG_DONTWAIT. Every wait has a time-out (`TcpOptions`).
 
 #[cfg(test)]

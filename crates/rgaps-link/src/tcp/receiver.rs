@@ -1,6 +1,6 @@
 //! TcpReceiver: the receiver's half that consumes records and sends credit.
 //!
-//! Invariants  TcpReceiver are released in the order of `next`; the head is the end of the last released one. The head is stored before
+//! Invariants  Records are released in the order of `next`; the head is the end of the last released one. The head is stored before
 //!             the credit is sent, so the socket reader's head is never behind the peer's (lag integrity).
 //! Without flow control there is no credit, and each record is checked twice: `next` skips records that are already torn, `release` reports
 //! whether the record was torn while the caller used it.

@@ -1,4 +1,5 @@
-"""Exceptions. Their texts say what failed and what to do; their attributes carry the numbers. A failed call leaves no partial effect."""
+"""Exceptions. Their texts say what failed and what to do; their attributes carry the numbers. A failed call leaves no partial effect, except
+that the work of a device may go on (DeviceTimeoutError)."""
 
 import builtins
 
@@ -46,7 +47,7 @@ class NodeTimeoutError(NodeError, TimeoutError):
 
 
 class PublishError(Error):
-    """A message was not published. The publisher remains usable."""
+    """A message was not published. The publisher remains usable, except after CutOffError."""
 
 
 class NoSpaceError(PublishError):
@@ -80,7 +81,7 @@ class NoSpaceTimeoutError(NoSpaceError, TimeoutError):
 
 
 class TakeError(Error):
-    """A message could not be taken. It is released; the next take continues with the next message."""
+    """A message could not be taken. The next take continues with the next message; after TooManyHeldError it tries the same message again."""
 
     sequence: "int | None" = None
     """The publisher's sequence number of the message."""

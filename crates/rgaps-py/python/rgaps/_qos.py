@@ -20,11 +20,12 @@ class PublisherQos:
     reliability: str = "reliable"
     """"reliable" or "best_effort", for matching only: every link sends unacknowledged messages again after an interruption."""
     durability: str = "volatile"
-    """"volatile" or "transient_local": whether late joiners receive the last `history_depth` messages."""
+    """"volatile" or "transient_local": whether late joiners receive the last `history_depth` messages. A full pool gives up the oldest of them."""
     history_depth: int = 10
     """How many of the last messages are kept for late joiners, and for a link to send again after an interruption."""
     exhaustion: str = "wait"
-    """What to do when the pool is full: "wait" for at most `timeout`, "drop_oldest" unread messages, or "refuse" (raise at once)."""
+    """What to do when the pool is full, and giving up history is not enough: "wait" for at most `timeout`, "drop_oldest" unread messages, or "refuse"
+    (raise at once)."""
     timeout: float = 1.0
     """Seconds that "wait" waits."""
     pool_bytes: Optional[int] = None

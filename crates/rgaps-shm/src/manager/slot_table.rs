@@ -64,7 +64,7 @@ impl Default for SubscriberSpec {
 /// The topic has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the topic has {limit} {what} on this host, which is the limit; a publisher that left keeps its slot while its messages are held. Stop one, or use a second topic"
+    "the topic has {limit} {what} on this host, and no more are possible: stop one, or use a second topic (a publisher that left counts while a subscriber holds one of its messages)"
 )]
 pub struct Full {
     /// The number of slots.

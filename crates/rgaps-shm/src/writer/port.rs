@@ -166,7 +166,7 @@ pub(crate) struct Since {
     pub(crate) ended_ports: u32,
     /// Only those that want history.
     pub(crate) is_history: bool,
-    /// For those that joined at or after this position it may be older than they are.
+    /// The message may have been published before subscribers that joined at or after this position had joined.
     pub(crate) history: u64,
 }
 

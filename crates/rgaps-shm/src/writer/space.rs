@@ -13,7 +13,8 @@ use crate::writer::pool::PoolFull;
 /// A publisher that waits for space looks again after this time at the latest: a stream that releases a message wakes no publisher.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
-/// What a publisher does when its pool is full.
+/// What a publisher does when its pool is full. In each case it first gives up history that no subscriber needs, oldest first, if that makes enough
+/// room.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +35,7 @@ pub enum Exhaustion {
     /// Drop the oldest unread messages of keep-last subscribers. If a subscriber has just joined and the pool is full, this waits for the words by
     /// which it says what it holds: milliseconds, and at most a second.
     DropOldest,
-    /// Return an error at once, if giving up history that no subscriber needs is not enough.
+    /// Return an error at once.
     Refuse,
 }
 

@@ -7,7 +7,8 @@ use rgaps_shm::writer::port::WriteError;
 use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
 
-/// Why a message was not published. Nothing of it is left behind, and the publisher remains usable.
+/// Why a message was not published. The block is free again, unless a device may still write into it. The publisher remains usable, except after
+/// `CutOff` and `Forked`, and while its topic is damaged (`Topic`).
 ///
 /// ```
 /// # use rgaps::types::Bytes;

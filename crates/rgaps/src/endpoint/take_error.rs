@@ -5,8 +5,8 @@ use rgaps_device::DeviceError;
 use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
 
-/// Why a message could not be taken. The message is released, and the next take continues with the next message; after `Pool` it tries the same
-/// message again.
+/// Why a message could not be taken. The message is released, and the next take continues with the next message. After `Pool` and `TooManyHeld` the
+/// message is kept, and the next take tries it again.
 ///
 /// Takes in order never return `OutOfBounds` or `Metadata`: they skip and count such messages (`SubscriberStatistics::malformed`) and log the
 /// first. Only `take_by_handle` returns these errors.

@@ -190,7 +190,7 @@ impl<D: Decoder> Taker<D> {
             let mut taken = self.poll_take()?;
             if let (Some(None), Some(event)) = (&taken, self.inner.maintained.event.get()) {
                 // The next message waits for the manager's answer. Messages that come after it may take its place, so the eventfd is reset, to be
-                // watched for them; the answer signals it again (`Ring`).
+                // watched for them; the answer signals it again (`WakeAll`).
                 event.drain().map_err(|source| self.inner.wait_error(source))?;
                 taken = self.poll_take()?;
             }
