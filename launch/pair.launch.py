@@ -25,7 +25,7 @@ PAIR_ARGUMENTS = [
     argument('subscribers', '8', 'Subscribers of each topic, one or more.'),
     argument('count', '300', 'Messages after which each subscriber ends. The launch ends with the last subscriber. 0: they do not end.'),
     argument('history', 'keep_all', 'With keep_all, publishers wait and no message is lost.', choices=['keep_last', 'keep_all']),
-    argument('exhaustion', 'wait:60000', 'What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('exhaustion', 'wait:60000', 'What to do when the pool is full: wait:MILLISECONDS, drop_oldest or refuse.'),
     argument('wait_for', '1', 'Subscribers to wait for before the first message; the other host counts as one.'),
     argument('timeout', '60', 'Seconds without a message after which a subscriber gives up.'),
     argument('settings', 'keep_all_timeout_ms=60000', 'Keys of docs/configuration.md for both managers: key=value,key=value.'),

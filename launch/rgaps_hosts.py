@@ -55,7 +55,7 @@ QOS_ARGUMENTS = [
 
 PUBLISH_ARGUMENTS = [
     argument('rate', '30', 'Messages a second on each topic.'),
-    argument('exhaustion', 'wait:1000', 'What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('exhaustion', 'wait:1000', 'What to do when the pool is full: wait:MILLISECONDS, drop_oldest or refuse.'),
     argument('pool_bytes', '', 'Size of a pool: 256MiB. Empty: as configured.'),
     argument('wait_for', '0', 'Subscribers to wait for before the first message; a remote host counts as one.'),
 ]
@@ -253,7 +253,7 @@ class Host:
         settings = self.settings
         for topic in self.topics():
             command = [program('rgaps'), 'pub', topic, '--loop', '--input', settings['input'], '--rate', settings['rate'],
-                       '--depth', settings['depth'], '--full', settings['exhaustion'], '--wait-for', settings['wait_for'],
+                       '--depth', settings['depth'], '--exhaustion', settings['exhaustion'], '--wait-for', settings['wait_for'],
                        *self._flags({'reliability': ('best_effort', '--best-effort'),
                                      'durability': ('transient_local', '--latch')})]
             if settings['pool_bytes']:

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rgaps::Handle;
+use rgaps::MessageHandle;
 use rgaps::types::{DType, Datatype, Encoding, Image, META_BYTES_MAX, Meta, PointCloud, PointField, Stamp, Tensor};
 
 const HANDLE: &str = "GpuHandle";
@@ -170,7 +170,7 @@ fn a_tensor_has_the_layout_of_gpu_tensor() {
 #[test]
 fn a_handle_has_the_layout_of_gpu_handle() {
     let layouts = Layouts::read();
-    let handle = Handle {
+    let handle = MessageHandle {
         source_host: [1; 16],
         topic_id: [2; 16],
         host_epoch: 3,
@@ -190,7 +190,7 @@ fn a_handle_has_the_layout_of_gpu_handle() {
     let numbers = numbers.into_iter().chain(["layout_version", "kind"]);
     assert_eq!(numbers.map(|field| message.number(field)).collect::<Vec<_>>(), (3..=11).collect::<Vec<u64>>());
     let versions = constants("rgaps_msgs/msg/GpuHandle.msg", "LAYOUT_");
-    assert_eq!(versions, [("VERSION".to_owned(), Handle::LAYOUT_VERSION)].into());
+    assert_eq!(versions, [("VERSION".to_owned(), MessageHandle::LAYOUT_VERSION)].into());
 }
 
 #[test]

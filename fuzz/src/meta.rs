@@ -1,6 +1,6 @@
 //! What comes with a message, from another process, another host or another middleware: typed metadata and handles.
 
-use rgaps::Handle;
+use rgaps::MessageHandle;
 use rgaps::dlpack::{DLDevice, DeviceRange, UnmanagedTensor};
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, Meta, Payload, PointCloud, ViewError};
@@ -107,6 +107,6 @@ fn inside(described: &UnmanagedTensor, bytes: u64) {
 /// A handle. Any bytes are one, and stay what they are.
 fn handle(data: &[u8]) -> bool {
     let Some(bytes) = data.first_chunk() else { return false };
-    assert_eq!(&Handle::from_bytes(bytes).to_bytes(), bytes);
+    assert_eq!(&MessageHandle::from_bytes(bytes).to_bytes(), bytes);
     true
 }

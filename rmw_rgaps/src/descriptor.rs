@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use rgaps::dynamic::{DynamicMeta, Kind};
-use rgaps::{Described, Handle, MessageInfo};
+use rgaps::{Described, MessageHandle, MessageInfo};
 use rgaps_ros_policy::descriptor::{BYTES_MAX, bytes_of, write};
 
 /// Memory for a message of any of the types, in the layout of C and C++.
@@ -20,9 +20,13 @@ impl Descriptor {
 
     /// A descriptor that does not name a message yet.
     pub(crate) fn empty(kind: Kind) -> Self {
-        let handle = Handle { layout_version: Handle::LAYOUT_VERSION, kind: kind.code(), ..Handle::default() };
+        let handle = MessageHandle {
+            layout_version: MessageHandle::LAYOUT_VERSION,
+            kind: kind.code(),
+            ..MessageHandle::default()
+        };
         let mut descriptor = Self::zeroed();
-        descriptor.0[..Handle::BYTES].copy_from_slice(&handle.to_bytes());
+        descriptor.0[..MessageHandle::BYTES].copy_from_slice(&handle.to_bytes());
         descriptor
     }
 
@@ -34,8 +38,8 @@ impl Descriptor {
     }
 
     /// Its handle.
-    pub(crate) fn handle(&self) -> Handle {
-        self.0.first_chunk().map(Handle::from_bytes).unwrap_or_default()
+    pub(crate) fn handle(&self) -> MessageHandle {
+        self.0.first_chunk().map(MessageHandle::from_bytes).unwrap_or_default()
     }
 
     pub(crate) fn as_ptr(&self) -> *const c_void {
@@ -56,9 +60,9 @@ impl Descriptor {
 
 /// The handle at the start of a ROS message.
 // SAFETY: a message of one of the types is there, and no thread writes it meanwhile.
-pub(crate) unsafe fn handle_of(message: *const c_void) -> Handle {
+pub(crate) unsafe fn handle_of(message: *const c_void) -> MessageHandle {
     // SAFETY: every one of the types begins with these bytes, which may be any.
-    Handle::from_bytes(&unsafe { message.cast::<[u8; Handle::BYTES]>().read() })
+    MessageHandle::from_bytes(&unsafe { message.cast::<[u8; MessageHandle::BYTES]>().read() })
 }
 
 /// A publisher's gid, of rmw's 16 or 24 bytes: its own identity, then its host's.
@@ -74,7 +78,7 @@ mod tests {
     #[test]
     fn an_empty_descriptor_has_its_layout_and_kind_and_names_no_message() {
         let handle = Descriptor::empty(Kind::Tensor).handle();
-        assert_eq!((handle.layout_version, handle.kind), (Handle::LAYOUT_VERSION, Kind::Tensor.code()));
+        assert_eq!((handle.layout_version, handle.kind), (MessageHandle::LAYOUT_VERSION, Kind::Tensor.code()));
         assert_eq!((handle.publisher, handle.sequence), (0, 0));
     }
 }

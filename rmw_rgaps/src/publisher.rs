@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps::dynamic::Kind;
-use rgaps::{Handle, MessageInfo, Observer};
+use rgaps::{MessageHandle, MessageInfo, Observer};
 use rgaps_ros_policy::descriptor::check_handle;
 
 use crate::context::Context;
@@ -57,7 +57,7 @@ unsafe fn inner_of(publisher: *const rmw_publisher_t) -> *const rmw_publisher_t 
 
 impl GpuPublisher {
     /// Refuses a descriptor whose message this host's core does not know on this topic; learns the publisher's identity.
-    fn check(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
+    fn check(&self, handle: &MessageHandle) -> Result<(), rmw_ret_t> {
         if !self.context.node.is_owner() {
             return Err(support::forked(&self.topic));
         }
@@ -68,7 +68,7 @@ impl GpuPublisher {
         Ok(())
     }
 
-    fn check_handle(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
+    fn check_handle(&self, handle: &MessageHandle) -> Result<(), rmw_ret_t> {
         let topic = &self.topic;
         let name = support::type_name(self.kind);
         let refused = |why: std::fmt::Arguments<'_>| {
@@ -118,7 +118,7 @@ enum Known {
     OtherSegment,
 }
 
-fn known(observer: &Observer, handle: &Handle, is_local: bool) -> Known {
+fn known(observer: &Observer, handle: &MessageHandle, is_local: bool) -> Known {
     if observer.topic() != handle.topic_id {
         return Known::OtherSegment;
     }

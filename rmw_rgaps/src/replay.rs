@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rgaps::dynamic::Kind;
-use rgaps::{Handle, Node};
+use rgaps::{MessageHandle, Node};
 use rgaps_ros_policy::descriptor::check_handle;
 
 use crate::descriptor::Descriptor;
@@ -78,7 +78,7 @@ impl Replays {
         }
     }
 
-    fn look_at(&mut self, of: &Subscribed<'_>, handle: &Handle) {
+    fn look_at(&mut self, of: &Subscribed<'_>, handle: &MessageHandle) {
         let verdict = {
             let taking = lock(of.taking);
             let hosts = taking.known().iter().map(|known| (known.source_host, known.host_epoch));
@@ -107,7 +107,7 @@ impl Replays {
     }
 
     /// Logs a publisher once, and at most `NAMED_MAX` publishers: forged descriptors may name a new publisher each time.
-    fn name(&mut self, of: &Subscribed<'_>, handle: &Handle, why: &str) {
+    fn name(&mut self, of: &Subscribed<'_>, handle: &MessageHandle, why: &str) {
         match self.suspects.iter_mut().find(|suspect| suspect.publisher == handle.publisher) {
             Some(suspect) if suspect.is_named => return,
             Some(suspect) => suspect.is_named = true,
@@ -136,7 +136,7 @@ impl Replays {
 
 /// Judges a handle on a host with this identity and epoch, given the known epochs of other hosts.
 fn judge(
-    handle: &Handle,
+    handle: &MessageHandle,
     kind: Kind,
     (host, epoch): ([u8; 16], u64),
     mut known: impl Iterator<Item = ([u8; 16], u64)>,
@@ -166,12 +166,12 @@ mod tests {
     const HERE: ([u8; 16], u64) = ([1; 16], 100);
     const THERE: ([u8; 16], u64) = ([2; 16], 200);
 
-    fn handle(source_host: [u8; 16], host_epoch: u64) -> Handle {
-        let (layout_version, kind, sequence) = (Handle::LAYOUT_VERSION, Kind::Image.code(), 1);
-        Handle { source_host, host_epoch, layout_version, kind, sequence, ..Handle::default() }
+    fn handle(source_host: [u8; 16], host_epoch: u64) -> MessageHandle {
+        let (layout_version, kind, sequence) = (MessageHandle::LAYOUT_VERSION, Kind::Image.code(), 1);
+        MessageHandle { source_host, host_epoch, layout_version, kind, sequence, ..MessageHandle::default() }
     }
 
-    fn judged(handle: &Handle) -> Verdict {
+    fn judged(handle: &MessageHandle) -> Verdict {
         judge(handle, Kind::Image, HERE, [THERE].into_iter())
     }
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn an_unknown_host_is_suspect_and_bytes_that_are_no_handle_are_logged() {
         assert_eq!(judged(&handle([3; 16], 1)), Verdict::Suspect);
-        let Verdict::Named(why) = judged(&Handle::default()) else { panic!("innocent") };
+        let Verdict::Named(why) = judged(&MessageHandle::default()) else { panic!("innocent") };
         assert!(why.contains("was it filled by RGAPS?"), "{why}");
     }
 }

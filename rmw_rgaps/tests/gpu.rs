@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::Library;
 use rgaps::dynamic::{DynamicMeta, DynamicPublisher, Kind};
 use rgaps::types::{DType, Encoding, Image, Tensor};
-use rgaps::{Durability, Handle, Node, PublisherQos};
+use rgaps::{Durability, MessageHandle, Node, PublisherQos};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -215,7 +215,7 @@ struct Waited {
 }
 
 fn bytes_of(kind: Kind) -> usize {
-    (Handle::BYTES + kind.encoded_bytes()).next_multiple_of(8)
+    (MessageHandle::BYTES + kind.encoded_bytes()).next_multiple_of(8)
 }
 
 fn aligned() -> [u64; 256] {
@@ -231,13 +231,13 @@ fn picture(value: u8) -> (DynamicMeta, Vec<u8>) {
     (image.into(), vec![value; 24])
 }
 
-fn push(publisher: &DynamicPublisher, value: u8) -> Handle {
+fn push(publisher: &DynamicPublisher, value: u8) -> MessageHandle {
     let (meta, bytes) = picture(value);
     publisher.push(&meta, &bytes).unwrap()
 }
 
 /// A descriptor as a node would send it.
-fn descriptor(handle: &Handle) -> Vec<u8> {
+fn descriptor(handle: &MessageHandle) -> Vec<u8> {
     let mut encoded = [0; 1024];
     let length = picture(0).0.encode(&mut encoded);
     let mut descriptor = handle.to_bytes().to_vec();
@@ -314,7 +314,7 @@ fn a_descriptor_of_an_earlier_run_is_dropped_and_logged_once() {
     let handle = push(&publisher, 1);
     bench.wait_for(subscription);
     bench.take(subscription).unwrap();
-    let old = descriptor(&Handle { host_epoch: handle.host_epoch - 1, ..handle });
+    let old = descriptor(&MessageHandle { host_epoch: handle.host_epoch - 1, ..handle });
     let topic = CString::new(TOPIC).unwrap();
     for _ in 0..3 {
         call!(bench.inner, "double_deliver"(topic.as_ptr(), old.as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
@@ -361,20 +361,23 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
     let queued = || call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize);
     assert_eq!(queued(), 1);
     // No subscriber holds it any more, and its entry has another message: its descriptor is published all the same.
-    let later: Vec<Handle> = (0..3).map(|value| push(&core, value)).collect();
+    let later: Vec<MessageHandle> = (0..3).map(|value| push(&core, value)).collect();
     assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
     let elsewhere = DynamicPublisher::new(&bench.core, "/other", Kind::Image, PublisherQos::default()).unwrap();
     let refused = [
-        (Handle::default(), "layout version 0"),
-        (Handle { kind: Kind::Tensor.code(), ..handle }, "kind 3, where 1 (image) is needed"),
-        (Handle { host_epoch: handle.host_epoch + 1, ..handle }, "of an earlier run"),
-        (Handle { sequence: 0, ..handle }, "names no message"),
-        (Handle { sequence: 99, ..later[2] }, "names message 99 of publisher"),
-        (Handle { publisher: 5, ..later[2] }, "which is no message of this topic that this host has"),
+        (MessageHandle::default(), "layout version 0"),
+        (MessageHandle { kind: Kind::Tensor.code(), ..handle }, "kind 3, where 1 (image) is needed"),
+        (MessageHandle { host_epoch: handle.host_epoch + 1, ..handle }, "of an earlier run"),
+        (MessageHandle { sequence: 0, ..handle }, "names no message"),
+        (MessageHandle { sequence: 99, ..later[2] }, "names message 99 of publisher"),
+        (MessageHandle { publisher: 5, ..later[2] }, "which is no message of this topic that this host has"),
         (push(&elsewhere, 1), "which is no message of this topic"),
-        (Handle { source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
-        (Handle { entry: u32::MAX, source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
-        (Handle { generation: later[2].generation + 1, source_host: [9; 16], ..later[2] }, "which is no message"),
+        (MessageHandle { source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
+        (MessageHandle { entry: u32::MAX, source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
+        (
+            MessageHandle { generation: later[2].generation + 1, source_host: [9; 16], ..later[2] },
+            "which is no message",
+        ),
     ];
     for (handle, why) in refused {
         assert_eq!(bench.publish(publisher, &descriptor(&handle)), INVALID_ARGUMENT);
@@ -401,9 +404,12 @@ fn a_loaned_descriptor_has_its_kind_and_is_published_once() {
     let mut loan = null_mut();
     assert_eq!(borrow(&mut loan), OK);
     // SAFETY: a descriptor, which begins with a handle.
-    let place = unsafe { &mut *loan.cast::<[u8; Handle::BYTES]>() };
-    let empty = Handle::from_bytes(place);
-    assert_eq!((empty.layout_version, empty.kind, empty.sequence), (Handle::LAYOUT_VERSION, Kind::Image.code(), 0));
+    let place = unsafe { &mut *loan.cast::<[u8; MessageHandle::BYTES]>() };
+    let empty = MessageHandle::from_bytes(place);
+    assert_eq!(
+        (empty.layout_version, empty.kind, empty.sequence),
+        (MessageHandle::LAYOUT_VERSION, Kind::Image.code(), 0)
+    );
     assert_eq!(publish(loan), INVALID_ARGUMENT, "it names nothing yet");
     *place = push(&core, 1).to_bytes();
     assert_eq!(publish(loan), OK, "{}", bench.error());
@@ -445,13 +451,13 @@ fn serialized_descriptors_are_checked_and_taken_too() {
     // SAFETY: the buffer is the first member, and has such a descriptor.
     let buffer = unsafe { *serialized.cast::<*mut u8>() };
     // SAFETY: as above.
-    let first = unsafe { buffer.cast::<[u8; Handle::BYTES]>().read() };
-    assert_eq!(Handle::from_bytes(&first), handle);
+    let first = unsafe { buffer.cast::<[u8; MessageHandle::BYTES]>().read() };
+    assert_eq!(MessageHandle::from_bytes(&first), handle);
     assert_eq!((take(&raw mut taken), taken), (OK, false));
     let publish = || call!(bench.layer, "rmw_publish_serialized_message"(publisher, serialized, null_mut()): (Pointer, Pointer, Pointer) -> c_int);
     assert_eq!(publish(), OK, "{}", bench.error());
     // SAFETY: as above.
-    unsafe { buffer.write_bytes(0, Handle::BYTES) };
+    unsafe { buffer.write_bytes(0, MessageHandle::BYTES) };
     assert_eq!(publish(), INVALID_ARGUMENT);
     bench.destroy_publisher(publisher);
     bench.destroy_subscription(subscription);
@@ -464,7 +470,7 @@ fn a_sequence_and_loans_are_taken_in_the_cores_order() {
     }
     let bench = Bench::new();
     let (subscription, core) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
-    let handles: Vec<Handle> = (0..5).map(|value| push(&core, value)).collect();
+    let handles: Vec<MessageHandle> = (0..5).map(|value| push(&core, value)).collect();
     let messages = call!(bench.inner, "double_messages"(3): (usize) -> Pointer);
     let infos = call!(bench.inner, "double_infos"(3): (usize) -> Pointer);
     let mut count = 0_usize;
@@ -476,10 +482,10 @@ fn a_sequence_and_loans_are_taken_in_the_cores_order() {
     assert_eq!((take(3, &raw mut count), count), (OK, 3), "{}", bench.error());
     for (place, handle) in handles[..3].iter().enumerate() {
         // The sequence's first member is an array of pointers to messages.
-        let array: *mut *mut [u8; Handle::BYTES] = common::at(messages.cast(), 0);
+        let array: *mut *mut [u8; MessageHandle::BYTES] = common::at(messages.cast(), 0);
         let message = common::at(array, place);
         // SAFETY: a message that begins with a handle.
-        assert_eq!(Handle::from_bytes(unsafe { &*message }), *handle);
+        assert_eq!(MessageHandle::from_bytes(unsafe { &*message }), *handle);
     }
     let (mut loan, mut taken) = (null_mut(), false);
     let mut take_loan = || {
@@ -490,7 +496,7 @@ fn a_sequence_and_loans_are_taken_in_the_cores_order() {
     let (result, taken, loan) = take_loan();
     assert_eq!((result, taken), (OK, true));
     // SAFETY: a message that begins with a handle.
-    assert_eq!(Handle::from_bytes(unsafe { &*loan.cast::<[u8; Handle::BYTES]>() }), handles[3]);
+    assert_eq!(MessageHandle::from_bytes(unsafe { &*loan.cast::<[u8; MessageHandle::BYTES]>() }), handles[3]);
     let give_back = |loan| call!(bench.layer, "rmw_return_loaned_message_from_subscription"(subscription, loan): (Pointer, Pointer) -> c_int);
     assert_eq!((give_back(loan), give_back(loan)), (OK, INVALID_ARGUMENT));
     assert_eq!((take(3, &raw mut count), count), (OK, 1), "the last one");
@@ -672,7 +678,7 @@ fn forged_descriptors_do_not_fill_the_log() {
     let subscription = bench.subscription();
     let topic = CString::new(TOPIC).unwrap();
     for publisher in 0..300 {
-        let nonsense = descriptor(&Handle { publisher, ..Handle::default() });
+        let nonsense = descriptor(&MessageHandle { publisher, ..MessageHandle::default() });
         call!(bench.inner, "double_deliver"(topic.as_ptr(), nonsense.as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
         until(|| call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize) == 0);
     }
@@ -938,11 +944,11 @@ fn a_late_joiner_gets_the_publishers_history_if_it_requests_it() {
         history_depth: 2,
         ..PublisherQos::default()
     });
-    let handles: Vec<Handle> = (0..4).map(|value| push(&core, value)).collect();
+    let handles: Vec<MessageHandle> = (0..4).map(|value| push(&core, value)).collect();
     let late = bench.subscription_with(&bench.layer, bench.qos(10, false, true), false);
     bench.wait_for(late);
     let taken: Vec<Vec<u8>> =
-        std::iter::from_fn(|| bench.take(late)).map(|(message, _)| message[..Handle::BYTES].to_vec()).collect();
+        std::iter::from_fn(|| bench.take(late)).map(|(message, _)| message[..MessageHandle::BYTES].to_vec()).collect();
     assert_eq!(taken, [handles[2].to_bytes(), handles[3].to_bytes()]);
     let volatile = bench.subscription();
     assert_eq!(bench.take(volatile), None);

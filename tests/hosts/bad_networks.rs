@@ -32,7 +32,7 @@ impl Stream {
         let take = ["array", "--type", "tensor", "--verbose", "--expect", input];
         let subscribers = [0, 1].map(|host| world.sub(host, "sub", &take));
         let arguments = ["array", "--input", input, "--rate", RATE, "--loop", "--wait-for", "2"];
-        let publisher = world.publish(0, "pub", &[&arguments[..], &["--full", "drop-oldest"]].concat());
+        let publisher = world.publish(0, "pub", &[&arguments[..], &["--exhaustion", "drop_oldest"]].concat());
         let stream = Self { world, publisher, subscribers };
         stream.await_more(MESSAGES);
         stream

@@ -9,7 +9,8 @@ fn a_subscriber_goes_on_after_a_cut_and_lost_messages_are_counted() {
     let file = example("ramp.npy");
     let mut subscriber = world.sub(1, "sub", &["array", "--type", "tensor", "--verbose"]);
     let input = file.to_str().unwrap();
-    let arguments = ["array", "--input", input, "--rate", "100", "--loop", "--wait-for", "1", "--full", "drop-oldest"];
+    let arguments =
+        ["array", "--input", input, "--rate", "100", "--loop", "--wait-for", "1", "--exhaustion", "drop_oldest"];
     let mut publisher = world.publish(0, "pub", &arguments);
     subscriber.await_lines(&world, 50);
     world.hosts.pull_cable(1).unwrap();

@@ -10,7 +10,7 @@ fn stream(world: &World, wish: &[&str]) -> (Program, [Program; 2]) {
     let subscribers = [0, 1].map(|host| world.sub(host, "sub", &take));
     let file = example("ramp.npy");
     let arguments = ["array", "--input", file.to_str().unwrap(), "--rate", "100", "--loop", "--wait-for", "2"];
-    let publisher = world.publish(0, "pub", &[&arguments[..], &["--full", "drop-oldest"]].concat());
+    let publisher = world.publish(0, "pub", &[&arguments[..], &["--exhaustion", "drop_oldest"]].concat());
     subscribers.iter().for_each(|subscriber| subscriber.await_lines(world, 50));
     (publisher, subscribers)
 }

@@ -11,7 +11,8 @@ fn number(value: &Value) -> u64 {
 /// An endless stream of arrays (or clouds) from the first host.
 fn stream(world: &World, file: &str, rate: &str, more: &[&str]) -> Program {
     let file = example(file);
-    let arguments = ["topic", "--input", file.to_str().unwrap(), "--rate", rate, "--loop", "--full", "drop-oldest"];
+    let arguments =
+        ["topic", "--input", file.to_str().unwrap(), "--rate", rate, "--loop", "--exhaustion", "drop_oldest"];
     world.publish(0, "pub", &[&arguments[..], more].concat())
 }
 

@@ -42,7 +42,7 @@ fn array(world: &World, bytes: usize) -> PathBuf {
 
 fn publisher(world: &World, file: &Path, rate: &str) -> Program {
     let arguments = ["array", "--input", file.to_str().unwrap(), "--rate", rate, "--loop", "--wait-for", "1"];
-    world.publish(0, "pub", &[&arguments[..], &["--full", "drop-oldest"]].concat())
+    world.publish(0, "pub", &[&arguments[..], &["--exhaustion", "drop_oldest"]].concat())
 }
 
 fn subscriber(world: &World) -> Program {

@@ -207,7 +207,7 @@ typedef enum {
   /**
    * Never: the publisher died, or its device failed.
    */
-  RGAPS_NEVER_READY = 2,
+  RGAPS_POISONED = 2,
 } rgaps_readiness_t;
 
 /**

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rgaps::device::Stream;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
 use rgaps::dynamic::{DynamicLoan, DynamicPublisher, Kind};
-use rgaps::{Handle, Node, PublisherQos};
+use rgaps::{MessageHandle, Node, PublisherQos};
 
 use crate::handle::{BadHandle, Table, What};
 use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
@@ -397,7 +397,7 @@ fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, 
     Ok((raw::stream(&node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))
 }
 
-pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_message_handle_t>>, handle: Handle) -> Result<(), Failure> {
+pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_message_handle_t>>, handle: MessageHandle) -> Result<(), Failure> {
     if let Some(to) = to {
         to.write(handle.into());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rgaps::dynamic::Kind;
-use rgaps::{Handle, TakeByHandleError};
+use rgaps::{MessageHandle, TakeByHandleError};
 use rgaps_ros_policy::descriptor::{self, DescriptorError, Fault};
 use rgaps_ros_policy::parameters::{
     Names, Parameter, ParameterError, Rule, Value, of_publisher, of_subscription, offer, request,
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn rgaps_ros_descriptor_check(
     })
 }
 
-fn check(kind: Kind, handle: &rgaps_message_handle_t, meta: &rgaps_meta_t) -> Result<Handle, DescriptorError> {
+fn check(kind: Kind, handle: &rgaps_message_handle_t, meta: &rgaps_meta_t) -> Result<MessageHandle, DescriptorError> {
     let handle = (*handle).into();
     descriptor::check(kind, &handle, raw::meta_bytes(meta, kind.encoded_bytes()))?;
     Ok(handle)
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn rgaps_ros_payloads_take(
         let meta = meta.ok_or_else(|| Failure::null("meta"))?;
         let out = message.ok_or_else(|| Failure::null("message"))?;
         let stream = stream.and_then(|stream| raw::stream(&object.node, *stream));
-        let take = |handle: &Handle, timeout: Duration| {
+        let take = |handle: &MessageHandle, timeout: Duration| {
             let taken = object.subscriber.take_by_handle_unless(handle, timeout, stream.as_ref(), || object.is_over());
             let is_interrupted =
                 |error: &TakeByHandleError| matches!(error, TakeByHandleError::NotHere { .. }) && object.is_over();

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use rgaps::device::dlpack::DLManagedTensorVersioned;
 use rgaps::dynamic::DynamicSample;
-use rgaps::{Handle, Node, Readiness};
+use rgaps::{MessageHandle, Node, Readiness};
 
 use crate::handle::{Table, What};
 use crate::node::handle;
@@ -48,12 +48,13 @@ pub struct rgaps_message_handle_t {
     pub kind: u32,
 }
 
-const _: () = assert!(size_of::<rgaps_message_handle_t>() == Handle::BYTES);
+const _: () = assert!(size_of::<rgaps_message_handle_t>() == MessageHandle::BYTES);
 
-impl From<Handle> for rgaps_message_handle_t {
-    fn from(handle: Handle) -> Self {
-        let Handle { source_host, topic_id, host_epoch, publisher, sequence, position, payload_bytes, .. } = handle;
-        let Handle { entry, generation, layout_version, kind, .. } = handle;
+impl From<MessageHandle> for rgaps_message_handle_t {
+    fn from(handle: MessageHandle) -> Self {
+        let MessageHandle { source_host, topic_id, host_epoch, publisher, sequence, position, payload_bytes, .. } =
+            handle;
+        let MessageHandle { entry, generation, layout_version, kind, .. } = handle;
         Self {
             source_host,
             topic_id,
@@ -70,7 +71,7 @@ impl From<Handle> for rgaps_message_handle_t {
     }
 }
 
-impl From<rgaps_message_handle_t> for Handle {
+impl From<rgaps_message_handle_t> for MessageHandle {
     fn from(handle: rgaps_message_handle_t) -> Self {
         let rgaps_message_handle_t { source_host, topic_id, host_epoch, publisher, sequence, position, .. } = handle;
         let rgaps_message_handle_t { payload_bytes, entry, generation, layout_version, kind, .. } = handle;

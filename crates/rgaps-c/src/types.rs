@@ -387,7 +387,7 @@ pub enum rgaps_readiness_t {
     /// Yes.
     RGAPS_READY = 1,
     /// Never: the publisher died, or its device failed.
-    RGAPS_NEVER_READY = 2,
+    RGAPS_POISONED = 2,
 }
 
 /// A message's origin, its route and the time of each stage.

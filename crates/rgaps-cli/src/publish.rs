@@ -39,9 +39,9 @@ pub struct Arguments {
     /// Messages kept for late joiners, and for links to send again.
     #[arg(long, default_value_t = 10)]
     depth: u32,
-    /// What to do when the pool is full: wait:MILLISECONDS, drop-oldest or refuse.
+    /// What to do when the pool is full: wait:MILLISECONDS, drop_oldest or refuse.
     #[arg(long, default_value = "wait:1000", value_parser = exhaustion)]
-    full: Exhaustion,
+    exhaustion: Exhaustion,
     /// Bytes of the pool; 64MiB is 2^26, 64M is 64 million.
     #[arg(long, value_parser = size)]
     pool_bytes: Option<u64>,
@@ -189,7 +189,7 @@ fn qos(arguments: &Arguments) -> PublisherQos {
         reliability: if arguments.best_effort { Reliability::BestEffort } else { Reliability::Reliable },
         durability: if arguments.latch { Durability::TransientLocal } else { Durability::Volatile },
         history_depth: arguments.depth,
-        exhaustion: arguments.full,
+        exhaustion: arguments.exhaustion,
         pool_bytes: arguments.pool_bytes,
         flow_control: !arguments.no_flow_control,
     }
@@ -201,11 +201,11 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn exhaustion(text: &str) -> Result<Exhaustion, String> {
     match text.split_once(':') {
-        None if text == "drop-oldest" => Ok(Exhaustion::DropOldest),
+        None if text == "drop_oldest" => Ok(Exhaustion::DropOldest),
         None if text == "refuse" => Ok(Exhaustion::Refuse),
         Some(("wait", timeout)) => {
             timeout.parse().map(|timeout_ms| Exhaustion::Wait { timeout_ms }).map_err(|error| error.to_string())
         }
-        _ => Err("give wait:MILLISECONDS, drop-oldest or refuse".to_owned()),
+        _ => Err("give wait:MILLISECONDS, drop_oldest or refuse".to_owned()),
     }
 }

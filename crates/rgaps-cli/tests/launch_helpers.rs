@@ -185,8 +185,8 @@ fn messages_are_compared_with_the_published_files_and_another_is_a_mismatch() {
         "--loop",
         "--wait-for",
         "1",
-        "--full",
-        "drop-oldest",
+        "--exhaustion",
+        "drop_oldest",
     ]);
     let _publisher = Child::spawn(publish.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     let subscribe = |expected: &str| {

@@ -120,7 +120,7 @@ pub enum PoolRole {
     /// Only reads; the kernel enforces that.
     Reader,
     /// Reads and re-exports the pool (`export`): a manager that takes over from a dead one.
-    Keeper,
+    Successor,
 }
 
 /// A pool's memory in this process.

@@ -189,7 +189,7 @@ impl Arrival {
     }
 
     fn run(mut self) {
-        let span = tracing::info_span!("path3", topic = %self.setup.key, from = %self.setup.host_name);
+        let span = tracing::info_span!("receive", topic = %self.setup.key, from = %self.setup.host_name);
         let entered = span.entered();
         tracing::info!("connected over {}", self.setup.transport_text);
         self.setup
@@ -278,7 +278,7 @@ impl Arrival {
 
     /// Gives the port the words of subscribers that have joined.
     fn add_newcomers(&mut self) {
-        if self.setup.control.has_newcomers() {
+        if self.setup.control.newcomers_were_added() {
             for newcomer in self.setup.control.take_newcomers() {
                 self.state.port.add_subscriber(newcomer.pages, newcomer.event);
             }

@@ -99,7 +99,7 @@ impl DeviceMemoryManager {
             let granted = noted.map_or("none is noted".to_owned(), |noted| format!("{} B", noted.bytes));
             return Err(PoolError::NotGranted { handed: description.bytes, granted });
         }
-        let memory = self.backend.import_pool(description, slabs, PoolRole::Keeper)?;
+        let memory = self.backend.import_pool(description, slabs, PoolRole::Successor)?;
         pools.insert(slot, Pool { memory, sealed: true, charge: None });
         Ok(())
     }

@@ -30,7 +30,7 @@ pub struct Envelope {
 pub struct Unsent {
     /// The sequence of the publisher's last message before this one that was sent or need not be sent.
     pub previous: u64,
-    /// This is a note: the message itself was not sent, and is lost with those between it and the last one that arrived.
+    /// This is a gap notice: the message itself was not sent, and is lost with those between it and the last one that arrived.
     pub skipped: bool,
 }
 

@@ -64,8 +64,8 @@ impl ArrivalControl {
         self.token
     }
 
-    /// Whether `take_newcomers` would return something. Takes no lock.
-    pub(crate) fn has_newcomers(&self) -> bool {
+    /// Whether subscribers were added since the last call. Takes no lock.
+    pub(crate) fn newcomers_were_added(&self) -> bool {
         self.has_newcomers.swap(false, Ordering::AcqRel)
     }
 

@@ -34,7 +34,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Messages that are taken but not acknowledged, at most.
 const OUTBOX_MAX: usize = 64;
 /// Notes that are sent but not acknowledged, at most.
-const NOTES_MAX: usize = 32;
+const GAP_NOTICES_MAX: usize = 32;
 /// From a message's id to the next one. Notes that are posted between them have ids between theirs: a receiver expects ids to grow.
 const ID_STEP: u64 = 64;
 /// How long the end of a connection waits for each copy in progress.
@@ -186,7 +186,7 @@ impl Outbox {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
             self.release(|outgoing| outgoing.head.id == id);
-            if self.skipped.front().is_some_and(|(note, _)| *note == id) {
+            if self.skipped.front().is_some_and(|(notice, _)| *notice == id) {
                 self.skipped.pop_front().into_iter().for_each(|(_, skipped)| sent.acknowledged(skipped));
             }
         }
@@ -209,22 +209,22 @@ impl Outbox {
         self.queue.iter().any(|outgoing| outgoing.head.name.publisher == publisher && !outgoing.is_sent())
     }
 
-    /// Posts a note that names a message that was skipped: a message without bytes, of which the other host reads only the envelope. False if the
-    /// ring has no room, or too many notes are not acknowledged.
-    pub(crate) fn tell_skipped(
+    /// Posts a gap notice, which names a message that was skipped: a message without bytes, of which the other host reads only the envelope. False if the
+    /// ring has no room, or too many notices are not acknowledged.
+    pub(crate) fn post_gap_notice(
         &mut self,
         link: &mut dyn LinkSender,
-        note: &Envelope,
+        notice: &Envelope,
         skipped: MessageName,
     ) -> Result<bool, LinkError> {
-        if self.skipped.len() >= NOTES_MAX {
+        if self.skipped.len() >= GAP_NOTICES_MAX {
             return Ok(false);
         }
         let head = MessageHead { id: MessageId(self.posted_id + 1), name: skipped, total: 0 };
         if self.queue.iter().any(|outgoing| outgoing.sent.is_none() && outgoing.head.id <= head.id) {
             return Ok(false);
         }
-        let posted = link.post(&[head.first(note.bytes(), &[])])? > 0;
+        let posted = link.post(&[head.first(notice.bytes(), &[])])? > 0;
         if posted {
             self.posted_id = head.id.0;
             self.next_id = self.next_id.max(self.posted_id + 1);

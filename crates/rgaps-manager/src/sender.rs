@@ -38,7 +38,7 @@ use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::sent::SentMessages;
-use crate::skipped::{Sending, SkippedNotes};
+use crate::skipped::{GapNotices, Sending};
 use crate::without_pool::WithoutPool;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -83,7 +83,7 @@ pub(crate) struct Sender {
     outbox: Outbox,
     without_pool: WithoutPool,
     sent: SentMessages,
-    skipped: SkippedNotes,
+    gap_notices: GapNotices,
     demoted: bool,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
@@ -130,7 +130,7 @@ impl Sender {
             outbox,
             without_pool: WithoutPool::default(),
             sent: SentMessages::default(),
-            skipped: SkippedNotes::default(),
+            gap_notices: GapNotices::default(),
             demoted: false,
             transport,
             fruitless: 0,
@@ -141,7 +141,7 @@ impl Sender {
 
     /// Connects, sends, and connects again, until told to stop.
     pub(crate) fn run(mut self) {
-        let span = tracing::info_span!("path1+2", topic = %self.setup.key, to = %self.setup.host_name);
+        let span = tracing::info_span!("send", topic = %self.setup.key, to = %self.setup.host_name);
         let _entered = span.enter();
         let mut retry = RETRY_MIN;
         let mut since = Instant::now();
@@ -228,7 +228,7 @@ impl Sender {
         let has: HashMap<u64, u64> =
             offer.resume.iter().map(|(publisher, last)| (*publisher, (*last).min(at_most(*publisher)))).collect();
         self.sent.resume(&has);
-        self.skipped = SkippedNotes::default();
+        self.gap_notices = GapNotices::default();
         if !offer.remembers {
             self.count_anew();
         }
@@ -411,7 +411,7 @@ impl Sender {
             without_pool: &self.without_pool,
             sent: &mut self.sent,
         };
-        self.skipped.tell(of, link)?;
+        self.gap_notices.tell(of, link)?;
         let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {

@@ -2,9 +2,9 @@
 //! unless history keeps them (`ReaderPort::for_sender`).
 //!
 //! Each message names the message of its publisher that was sent before it. So the other host can count the missing first messages of a publisher
-//! that is new to it. For a publisher that it knows, it compares sequences. If the publisher falls silent or leaves, no later message shows the gap. Then a note names the publisher's last message (`Outbox::tell_skipped`), and the other host counts the gap up to it.
+//! that is new to it. For a publisher that it knows, it compares sequences. If the publisher falls silent or leaves, no later message shows the gap. Then a gap notice names the publisher's last message (`Outbox::post_gap_notice`), and the other host counts the gap up to it.
 //!
-//! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the note. The other host does not
+//! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the notice. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
 //!             U3 if the other host does not know a publisher, the sender names that publisher's skipped messages before it sends anything that it
 //!             took later, if the ring has room and earlier messages are complete.
@@ -25,11 +25,11 @@ use crate::outbound::LEFT_MAX;
 pub(crate) struct SentMessages {
     /// By publisher, the sequence up to which nothing must be sent any more: the other host has it, gets it, has counted it, or is not owed it.
     sent: HashMap<u64, u64>,
-    /// The last messages that notes name which the other host has not acknowledged, by publisher.
+    /// The last messages that gap notices name which the other host has not acknowledged, by publisher.
     named: HashMap<u64, u64>,
     /// Publishers that have left, and their last messages.
     left: Vec<(u64, LastReceived)>,
-    /// Publishers of which the other host has, or gets, a message or a note.
+    /// Publishers of which the other host has, or gets, a message or a gap notice.
     met: HashSet<u64>,
     /// Gaps before the first message of publishers that the other host does not know: the last message of each gap, and the sequence before the gap.
     gaps: Vec<(MessageName, u64)>,
@@ -80,7 +80,7 @@ impl SentMessages {
         self.met.insert(publisher);
     }
 
-    /// Whether the other host knows nothing of a publisher. It takes the arrival of its first message or note for the time of what was lost before.
+    /// Whether the other host knows nothing of a publisher. It takes the arrival of its first message or notice for the time of what was lost before.
     pub(crate) fn is_new(&self, publisher: u64) -> bool {
         !self.met.contains(&publisher)
     }
@@ -149,13 +149,13 @@ impl SentMessages {
         last.map(|(publisher, last)| MessageName { publisher, sequence: last.sequence }).collect()
     }
 
-    /// Notes that a note with this message was posted.
+    /// A gap notice with this message was posted.
     pub(crate) fn note_named(&mut self, skipped: MessageName) {
         self.met.insert(skipped.publisher);
         self.named.insert(skipped.publisher, skipped.sequence);
     }
 
-    /// Notes that the other host has that note.
+    /// The other host has that gap notice.
     pub(crate) fn acknowledged(&mut self, skipped: MessageName) {
         if self.named.get(&skipped.publisher).is_some_and(|named| *named <= skipped.sequence) {
             self.named.remove(&skipped.publisher);
@@ -187,7 +187,7 @@ mod tests {
         count.note_named(name(1, 5));
         assert_eq!(skipped(&mut count, at(5, 9)), []);
         count.resume(&HashMap::from([(1, 2)]));
-        assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)], "the note did not arrive");
+        assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)], "the notice did not arrive");
         count.note_named(name(1, 5));
         count.resume(&HashMap::from([(1, 5)]));
         assert_eq!(skipped(&mut count, at(5, 9)), [], "it arrived");

@@ -1,4 +1,5 @@
-//! Notes that name messages which a sender has skipped, where no later message of their publisher shows the gap. The other host counts them.
+//! Gap notices: they name messages that a sender has skipped, where no later message of their publisher shows the gap. The other host counts them.
+//! The wire protocol of DDS (OMG RTPS) has the submessage Gap for the same.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ struct Missed {
 
 /// When a sender looked for skipped messages, on its present connection.
 #[derive(Debug, Default)]
-pub(crate) struct SkippedNotes {
+pub(crate) struct GapNotices {
     /// What the reader had missed at the last look, if all of it could be named, and when that was.
     looked: Option<(Option<Missed>, Instant)>,
     /// How many messages were lost at the last look for those of publishers that the other host does not know.
@@ -49,8 +50,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) sent: &'a mut SentMessages,
 }
 
-impl SkippedNotes {
-    /// Posts notes for which there is room. Call it in each turn, before messages are posted.
+impl GapNotices {
+    /// Posts gap notices for which there is room. Call it in each turn, before messages are posted.
     pub(crate) fn tell(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         self.tell_of_new(of, link)?;
         self.tell_last(of, link)
@@ -92,10 +93,10 @@ impl SkippedNotes {
     }
 
     /// Names at once the skipped messages of publishers that the other host does not know. The other host counts such a loss for all subscribers that
-    /// have joined when it learns of it, so a later note would also count for subscribers that joined after the loss.
+    /// have joined when it learns of it, so a later notice would also count for subscribers that joined after the loss.
     fn tell_of_new(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         for (skipped, previous) in of.sent.take_gaps() {
-            // Without room for the note, the message shows the gap.
+            // Without room for the notice, the message shows the gap.
             of.post_note(link, skipped, previous)?;
         }
         let lost = of.reader.losses_so_far();
@@ -123,18 +124,18 @@ impl SkippedNotes {
 }
 
 impl Sending<'_> {
-    /// False if there is no room for the note.
+    /// False if there is no room for the notice.
     fn post_note(&mut self, link: &mut dyn LinkSender, skipped: MessageName, previous: u64) -> Result<bool, PostError> {
         let info = MessageInfo { source_host: self.own_host.0, ..MessageInfo::default() };
-        let note = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
-        let posted = self.outbox.tell_skipped(link, &note, skipped)?;
+        let notice = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
+        let posted = self.outbox.post_gap_notice(link, &notice, skipped)?;
         if posted {
             self.sent.note_named(skipped);
         }
         Ok(posted)
     }
 
-    /// The other host drops what arrives after a note that names a later message.
+    /// The other host drops what arrives after a notice that names a later message.
     fn has_unsent_of(&self, publisher: u64) -> bool {
         self.outbox.has_unsent_of(publisher) || self.without_pool.has_of(publisher)
     }

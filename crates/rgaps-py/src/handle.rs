@@ -3,7 +3,6 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rgaps::Handle;
 
 use crate::errors;
 use crate::info::{Identity, mapping};
@@ -48,20 +47,20 @@ mapping! {
         }
 
         fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-            PyBytes::new(py, &Handle::from(self).to_bytes())
+            PyBytes::new(py, &rgaps::MessageHandle::from(self).to_bytes())
         }
     }
 }
 
 /// Reads a handle, or 88 bytes that form one.
-pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
+pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<rgaps::MessageHandle> {
     match object.cast::<MessageHandle>() {
-        Ok(handle) => Ok(Handle::from(handle.get())),
+        Ok(handle) => Ok(rgaps::MessageHandle::from(handle.get())),
         Err(_) => read(object),
     }
 }
 
-fn read(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
+fn read(object: &Bound<'_, PyAny>) -> PyResult<rgaps::MessageHandle> {
     // `bytes(object)` would turn a number into that many zeros, and fail on a str for want of an encoding.
     let found = object.get_type();
     let view = object.py().import("builtins")?.getattr("memoryview")?.call1((object,));
@@ -70,12 +69,14 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
     };
     let bytes = view.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>()?.as_bytes();
-    let wrong = |_| errors::metadata(&format!("a handle has {} B, but {} B were given", Handle::BYTES, bytes.len()));
-    Ok(Handle::from_bytes(bytes.try_into().map_err(wrong)?))
+    let wrong = |_| {
+        errors::metadata(&format!("a handle has {} B, but {} B were given", rgaps::MessageHandle::BYTES, bytes.len()))
+    };
+    Ok(rgaps::MessageHandle::from_bytes(bytes.try_into().map_err(wrong)?))
 }
 
-impl From<Handle> for MessageHandle {
-    fn from(handle: Handle) -> Self {
+impl From<rgaps::MessageHandle> for MessageHandle {
+    fn from(handle: rgaps::MessageHandle) -> Self {
         Self {
             source_host: Identity(handle.source_host),
             topic_id: Identity(handle.topic_id),
@@ -92,7 +93,7 @@ impl From<Handle> for MessageHandle {
     }
 }
 
-impl From<&MessageHandle> for Handle {
+impl From<&MessageHandle> for rgaps::MessageHandle {
     fn from(handle: &MessageHandle) -> Self {
         Self {
             source_host: handle.source_host.0,

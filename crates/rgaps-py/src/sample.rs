@@ -41,7 +41,7 @@ pub(crate) struct Sample {
     topic: String,
     meta: DynamicMeta,
     info: MessageInfo,
-    handle: rgaps::Handle,
+    handle: rgaps::MessageHandle,
     taken_on: Option<u64>,
 }
 

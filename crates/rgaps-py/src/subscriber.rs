@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use rgaps::device::Stream;
 use rgaps::dynamic::{DynamicSample, DynamicSubscriber};
-use rgaps::{Handle, TakeByHandleError};
+use rgaps::{MessageHandle, TakeByHandleError};
 
 use crate::annotations::generic;
 use crate::info::SubscriberStatistics;
@@ -98,7 +98,7 @@ impl Subscriber {
     pub(crate) fn take_named(
         &self,
         py: Python<'_>,
-        named: &Handle,
+        named: &MessageHandle,
         timeout: Duration,
         on: Option<&Stream>,
     ) -> PyResult<Result<DynamicSample, TakeByHandleError>> {

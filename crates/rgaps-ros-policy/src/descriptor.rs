@@ -11,7 +11,7 @@
 //! Trusts      nothing: a descriptor may come from a bag, another version, or a faulty program. `check` refuses one that contradicts itself; only a
 //!             take tells whether its message exists. Padding and what follows it are not read: middleware leaves anything there.
 
-use rgaps::Handle;
+use rgaps::MessageHandle;
 use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, MetaError};
 
@@ -39,7 +39,7 @@ pub fn type_name(kind: Kind) -> &'static str {
 
 /// Bytes of a descriptor whose metadata has `encoded` bytes.
 pub const fn bytes_of(encoded: usize) -> usize {
-    (Handle::BYTES + encoded).next_multiple_of(8)
+    (MessageHandle::BYTES + encoded).next_multiple_of(8)
 }
 
 /// Bytes of the longest descriptor.
@@ -83,8 +83,8 @@ impl DescriptorError {
 }
 
 /// Checks layout version and kind of a handle, and that it names a message.
-pub fn check_handle(kind: Kind, handle: &Handle) -> Result<(), DescriptorError> {
-    let (layout, spoken, found) = (handle.layout_version, Handle::LAYOUT_VERSION, handle.kind);
+pub fn check_handle(kind: Kind, handle: &MessageHandle) -> Result<(), DescriptorError> {
+    let (layout, spoken, found) = (handle.layout_version, MessageHandle::LAYOUT_VERSION, handle.kind);
     let (fault, text) = if layout != spoken {
         let text = format!("has layout version {layout}, but this program uses {spoken}; was it filled by RGAPS?");
         (Fault::Layout, text)
@@ -108,7 +108,7 @@ pub fn check_kind_of_metadata(kind: Kind, found: u32) -> Result<(), DescriptorEr
 }
 
 /// Checks the parts of a descriptor: the handle, and the encoded metadata, which must describe the payload that the handle names.
-pub fn check(kind: Kind, handle: &Handle, encoded: &[u8]) -> Result<DynamicMeta, DescriptorError> {
+pub fn check(kind: Kind, handle: &MessageHandle, encoded: &[u8]) -> Result<DynamicMeta, DescriptorError> {
     check_handle(kind, handle)?;
     let named = handle.payload_bytes;
     let decoded = DynamicMeta::decode(kind, encoded).and_then(|meta| meta.check_shape().map(|()| meta));
@@ -124,27 +124,27 @@ pub fn check(kind: Kind, handle: &Handle, encoded: &[u8]) -> Result<DynamicMeta,
 }
 
 /// Reads and checks a descriptor's bytes in memory.
-pub fn read(kind: Kind, bytes: &[u8]) -> Result<(Handle, DynamicMeta), DescriptorError> {
+pub fn read(kind: Kind, bytes: &[u8]) -> Result<(MessageHandle, DynamicMeta), DescriptorError> {
     let (handle, encoded) = split(kind, bytes)?;
     Ok((handle, check(kind, &handle, encoded)?))
 }
 
 /// Handle and encoded metadata of a descriptor's bytes in memory, unchecked.
-fn split(kind: Kind, bytes: &[u8]) -> Result<(Handle, &[u8]), DescriptorError> {
+fn split(kind: Kind, bytes: &[u8]) -> Result<(MessageHandle, &[u8]), DescriptorError> {
     let (found, wanted) = (bytes.len(), bytes_of(kind.encoded_bytes()));
     let Some((handle, rest)) = bytes.split_first_chunk().filter(|_| found >= wanted) else {
         return Err(DescriptorError::new(kind, Fault::Length, format!("has {found} B instead of {wanted} B")));
     };
-    Ok((Handle::from_bytes(handle), &rest[..kind.encoded_bytes()]))
+    Ok((MessageHandle::from_bytes(handle), &rest[..kind.encoded_bytes()]))
 }
 
 /// Writes a descriptor's bytes in memory, at least as many as `bytes_of` says; the rest is zeroed.
-pub fn write(handle: &Handle, meta: &DynamicMeta, to: &mut [u8]) {
+pub fn write(handle: &MessageHandle, meta: &DynamicMeta, to: &mut [u8]) {
     let mut encoded = [0; META_BYTES_MAX];
     let length = meta.encode(&mut encoded);
     to.fill(0);
-    to[..Handle::BYTES].copy_from_slice(&handle.to_bytes());
-    to[Handle::BYTES..][..length].copy_from_slice(&encoded[..length]);
+    to[..MessageHandle::BYTES].copy_from_slice(&handle.to_bytes());
+    to[MessageHandle::BYTES..][..length].copy_from_slice(&encoded[..length]);
 }
 
 /// Whether a serialized message has the byte order that `deserialize` reads. The middleware can translate another one.
@@ -153,7 +153,7 @@ pub fn is_little_endian(serialized: &[u8]) -> bool {
 }
 
 /// Reads and checks a serialized descriptor. Bytes after it are ignored: some middleware pads a message, or appends a number of its own.
-pub fn deserialize(kind: Kind, serialized: &[u8]) -> Result<(Handle, DynamicMeta), DescriptorError> {
+pub fn deserialize(kind: Kind, serialized: &[u8]) -> Result<(MessageHandle, DynamicMeta), DescriptorError> {
     read(kind, body(kind, serialized)?)
 }
 
@@ -161,7 +161,7 @@ pub fn deserialize(kind: Kind, serialized: &[u8]) -> Result<(Handle, DynamicMeta
 pub fn deserialize_unchecked(
     kind: Kind,
     serialized: &[u8],
-) -> Result<(Handle, Result<DynamicMeta, MetaError>), DescriptorError> {
+) -> Result<(MessageHandle, Result<DynamicMeta, MetaError>), DescriptorError> {
     let (handle, encoded) = split(kind, body(kind, serialized)?)?;
     Ok((handle, DynamicMeta::decode(kind, encoded)))
 }
@@ -178,25 +178,25 @@ fn body(kind: Kind, serialized: &[u8]) -> Result<&[u8], DescriptorError> {
 /// The serialized descriptor of a message.
 ///
 /// ```
-/// use rgaps::Handle;
+/// use rgaps::MessageHandle;
 /// use rgaps::dynamic::{DynamicMeta, Kind};
 /// use rgaps::types::{Encoding, Image};
 /// use rgaps_ros_policy::descriptor::{deserialize, serialize};
 ///
 /// let meta = DynamicMeta::from(Image::new(640, 480, Encoding::Rgb8)?);
-/// let handle = Handle {
+/// let handle = MessageHandle {
 ///     sequence: 1,
 ///     payload_bytes: meta.payload_bytes(),
-///     layout_version: Handle::LAYOUT_VERSION,
+///     layout_version: MessageHandle::LAYOUT_VERSION,
 ///     kind: Kind::Image.code(),
-///     ..Handle::default()
+///     ..MessageHandle::default()
 /// };
 /// let message = serialize(&handle, &meta); // a rgaps_msgs/GpuImage
 /// assert_eq!(deserialize(Kind::Image, &message)?, (handle, meta));
 /// assert!(deserialize(Kind::Tensor, &message).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn serialize(handle: &Handle, meta: &DynamicMeta) -> Vec<u8> {
+pub fn serialize(handle: &MessageHandle, meta: &DynamicMeta) -> Vec<u8> {
     let mut serialized = vec![0; HEADER.len() + bytes_of(meta.kind().encoded_bytes())];
     let (header, body) = serialized.split_at_mut(HEADER.len());
     header.copy_from_slice(&HEADER);
@@ -217,17 +217,17 @@ mod tests {
         ]
     }
 
-    fn handle_for(meta: &DynamicMeta) -> Handle {
-        Handle {
+    fn handle_for(meta: &DynamicMeta) -> MessageHandle {
+        MessageHandle {
             sequence: 7,
             kind: meta.kind().code(),
-            layout_version: Handle::LAYOUT_VERSION,
+            layout_version: MessageHandle::LAYOUT_VERSION,
             payload_bytes: meta.payload_bytes(),
-            ..Handle::default()
+            ..MessageHandle::default()
         }
     }
 
-    fn bytes(handle: &Handle, meta: &DynamicMeta) -> Vec<u8> {
+    fn bytes(handle: &MessageHandle, meta: &DynamicMeta) -> Vec<u8> {
         let mut bytes = vec![0xff; bytes_of(meta.kind().encoded_bytes())];
         write(handle, meta, &mut bytes);
         bytes
@@ -239,7 +239,7 @@ mod tests {
             let (kind, handle) = (meta.kind(), handle_for(meta));
             let written = bytes(&handle, meta);
             assert_eq!(written.len(), length);
-            assert!(written[Handle::BYTES + kind.encoded_bytes()..].iter().all(|byte| *byte == 0));
+            assert!(written[MessageHandle::BYTES + kind.encoded_bytes()..].iter().all(|byte| *byte == 0));
             assert_eq!(read(kind, &written).unwrap(), (handle, *meta));
             let serialized = serialize(&handle, meta);
             assert_eq!((&serialized[..4], &serialized[4..]), (&HEADER[..], &written[..]));
@@ -251,7 +251,7 @@ mod tests {
     fn padding_and_bytes_of_the_middleware_after_a_descriptor_are_ignored() {
         for meta in metas() {
             let mut serialized = serialize(&handle_for(&meta), &meta);
-            let end = HEADER.len() + Handle::BYTES + meta.kind().encoded_bytes();
+            let end = HEADER.len() + MessageHandle::BYTES + meta.kind().encoded_bytes();
             serialized[end..].fill(0xee);
             serialized.extend([0xee; 4]);
             serialized[1] = 7;
@@ -280,22 +280,22 @@ mod tests {
     fn a_descriptor_that_contradicts_itself_is_refused_with_the_numbers() {
         let image = DynamicMeta::from(Image::new(64, 48, Encoding::Mono8).unwrap());
         let good = handle_for(&image);
-        let why = |handle: Handle| read(Kind::Image, &bytes(&handle, &image)).unwrap_err().to_string();
+        let why = |handle: MessageHandle| read(Kind::Image, &bytes(&handle, &image)).unwrap_err().to_string();
         assert_eq!(
-            why(Handle { layout_version: 2, ..good }),
+            why(MessageHandle { layout_version: 2, ..good }),
             "a rgaps_msgs/msg/GpuImage has layout version 2, but this program uses 1; was it filled by RGAPS?"
         );
         assert_eq!(
-            why(Handle { kind: 3, ..good }),
+            why(MessageHandle { kind: 3, ..good }),
             "a rgaps_msgs/msg/GpuImage has a handle of kind 3, where 1 (image) is needed"
         );
-        assert!(why(Handle { sequence: 0, ..good }).contains("names no message"));
+        assert!(why(MessageHandle { sequence: 0, ..good }).contains("names no message"));
         assert_eq!(
-            why(Handle { payload_bytes: 3071, ..good }),
+            why(MessageHandle { payload_bytes: 3071, ..good }),
             "a rgaps_msgs/msg/GpuImage describes 3072 B, but its handle names a payload of 3071 B"
         );
         let mut torn = bytes(&good, &image);
-        torn[Handle::BYTES + 112..][..4].fill(0);
+        torn[MessageHandle::BYTES + 112..][..4].fill(0);
         let why = read(Kind::Image, &torn).unwrap_err().to_string();
         assert!(why.contains("contradicts itself") && why.ends_with("its handle names a payload of 3072 B"), "{why}");
     }
@@ -313,7 +313,7 @@ mod tests {
         for round in 0..3000 {
             for meta in metas() {
                 let mut any = bytes(&handle_for(&meta), &meta);
-                let start = if round % 2 == 0 { 0 } else { Handle::BYTES };
+                let start = if round % 2 == 0 { 0 } else { MessageHandle::BYTES };
                 any[start..].fill_with(|| random() as u8);
                 if let Err(error) = read(meta.kind(), &any) {
                     assert!(error.to_string().contains("rgaps_msgs/msg/Gpu"));

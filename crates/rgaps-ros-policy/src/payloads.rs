@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps::{Handle, TakeByHandleError, TakeError};
+use rgaps::{MessageHandle, TakeByHandleError, TakeError};
 
 use crate::descriptor::{DescriptorError, Fault};
 use crate::refusals::Refusals;
@@ -54,7 +54,7 @@ pub enum Reason {
     /// Of the descriptor.
     Descriptor(Fault),
     /// Of its handle.
-    Handle(Discriminant<TakeByHandleError>),
+    MessageHandle(Discriminant<TakeByHandleError>),
     /// Of its message.
     Message(Discriminant<TakeError>),
     /// The client's own, by a number.
@@ -66,7 +66,7 @@ impl Refusal {
         match self {
             Self::Descriptor { source, .. } => Reason::Descriptor(source.fault),
             Self::Take(TakeByHandleError::Take(source)) => Reason::Message(discriminant(source)),
-            Self::Take(source) => Reason::Handle(discriminant(source)),
+            Self::Take(source) => Reason::MessageHandle(discriminant(source)),
         }
     }
 }
@@ -112,8 +112,8 @@ impl Payloads {
     /// one line.
     pub fn take<S>(
         &self,
-        named: Result<Handle, DescriptorError>,
-        take: impl FnOnce(&Handle, Duration) -> Result<S, Option<TakeByHandleError>>,
+        named: Result<MessageHandle, DescriptorError>,
+        take: impl FnOnce(&MessageHandle, Duration) -> Result<S, Option<TakeByHandleError>>,
         log: impl FnOnce(Severity, &str),
     ) -> Taken<S> {
         // A malformed descriptor names no publisher that could be believed.
@@ -188,8 +188,8 @@ mod tests {
         }
 
         fn take(&self, publisher: u64, taken: Result<u32, Option<TakeByHandleError>>) -> Taken<u32> {
-            let handle = Handle { publisher, sequence: 3, ..Handle::default() };
-            let take = |named: &Handle, timeout: Duration| {
+            let handle = MessageHandle { publisher, sequence: 3, ..MessageHandle::default() };
+            let take = |named: &MessageHandle, timeout: Duration| {
                 assert_eq!((*named, timeout), (handle, Duration::from_millis(70)));
                 taken
             };
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn a_malformed_descriptor_is_refused_without_a_take_and_its_topic_named() {
         let bench = Bench::new();
-        let take = |_: &Handle, _: Duration| -> Result<(), Option<TakeByHandleError>> { panic!("taken") };
+        let take = |_: &MessageHandle, _: Duration| -> Result<(), Option<TakeByHandleError>> { panic!("taken") };
         for _ in 0..3 {
-            let wrong = Handle { layout_version: 7, ..Handle::default() };
+            let wrong = MessageHandle { layout_version: 7, ..MessageHandle::default() };
             let named = check_handle(Kind::Image, &wrong).map(|()| wrong);
             let taken = bench.payloads.take(named, take, |severity, text| bench.log(severity, text));
             assert!(matches!(taken, Taken::Refused(Refusal::Descriptor { .. })));

@@ -6,7 +6,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rgaps::device::{Choice, Stream};
 use rgaps::types::Stamp;
-use rgaps::{Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics};
+use rgaps::{
+    MessageHandle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics,
+};
 use rgaps_ros_policy::payloads::{self, Counts, Severity, Taken};
 
 use crate::Error;
@@ -45,7 +47,7 @@ impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
     }
 
     /// Publishes a copy of `bytes`.
-    pub fn push(&self, meta: T, bytes: &[u8]) -> Result<Handle, Error> {
+    pub fn push(&self, meta: T, bytes: &[u8]) -> Result<MessageHandle, Error> {
         let meta = self.stamped(meta);
         let _turn = self.turn();
         let handle = self.core.push(&meta, bytes)?;
@@ -86,7 +88,7 @@ impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn describe(&self, handle: Handle, meta: &T) -> Result<Handle, Error> {
+    fn describe(&self, handle: MessageHandle, meta: &T) -> Result<MessageHandle, Error> {
         self.descriptors.send(&T::Message::new(&handle, meta))?;
         Ok(handle)
     }
@@ -102,7 +104,7 @@ pub struct Loan<'a, T: RosKind, D> {
 
 impl<T: RosKind, D: Descriptors<T>> Loan<'_, T, D> {
     /// Publishes the message and its descriptor.
-    pub fn publish(self) -> Result<Handle, Error> {
+    pub fn publish(self) -> Result<MessageHandle, Error> {
         let meta = self.loan.meta().clone();
         let _turn = self.publisher.turn();
         let handle = self.loan.publish()?;
@@ -110,7 +112,7 @@ impl<T: RosKind, D: Descriptors<T>> Loan<'_, T, D> {
     }
 
     /// Like `publish`, behind the work of `stream`. The descriptor is published at once; a subscriber that takes the message waits for its bytes.
-    pub fn publish_on(self, stream: &Stream) -> Result<Handle, Error> {
+    pub fn publish_on(self, stream: &Stream) -> Result<MessageHandle, Error> {
         let meta = self.loan.meta().clone();
         let _turn = self.publisher.turn();
         let handle = self.loan.publish_on(stream)?;
@@ -152,7 +154,7 @@ impl<T: RosKind> Payloads<T> {
     /// Takes the sample that a descriptor names. If it is refused, it is counted, and `log` gets a line if it is the first of its publisher and reason.
     /// A message published before this subscriber existed is counted as early.
     pub fn take(&self, message: &T::Message, log: impl FnOnce(Severity, &str)) -> Option<Sample<T>> {
-        let take = |handle: &Handle, timeout| self.subscriber.take_by_handle(handle, timeout).map_err(Some);
+        let take = |handle: &MessageHandle, timeout| self.subscriber.take_by_handle(handle, timeout).map_err(Some);
         match self.descriptors.take(message.checked(), take, log) {
             Taken::Sample(sample) => Some(sample),
             Taken::Nothing | Taken::Refused(_) => None,

@@ -1,7 +1,7 @@
 //! Descriptors as types of this crate: fixed bytes, for which the clients' traits are implemented. `rgaps_ros_policy::descriptor` has their layout
 //! and checks.
 
-use rgaps::Handle;
+use rgaps::MessageHandle;
 use rgaps::dynamic::Kind;
 use rgaps::types::{Image, Meta, MetaError, PointCloud, Tensor};
 pub use rgaps_ros_policy::descriptor::DescriptorError;
@@ -19,7 +19,7 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
     const BYTES: usize;
 
     /// The descriptor of a published message.
-    fn new(handle: &Handle, meta: &Self::Meta) -> Self;
+    fn new(handle: &MessageHandle, meta: &Self::Meta) -> Self;
 
     /// Its bytes in memory.
     fn as_bytes(&self) -> &[u8];
@@ -28,18 +28,18 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
     /// The handle. Only a take tells whether its message exists.
-    fn handle(&self) -> Handle {
-        self.as_bytes().first_chunk().map(Handle::from_bytes).unwrap_or_default()
+    fn handle(&self) -> MessageHandle {
+        self.as_bytes().first_chunk().map(MessageHandle::from_bytes).unwrap_or_default()
     }
 
     /// The handle, if the descriptor does not contradict itself.
-    fn checked(&self) -> Result<Handle, DescriptorError> {
+    fn checked(&self) -> Result<MessageHandle, DescriptorError> {
         layout::read(Self::KIND, self.as_bytes()).map(|(handle, _)| handle)
     }
 
     /// The metadata; an error if it breaks the rules of its type.
     fn meta(&self) -> Result<Self::Meta, MetaError> {
-        Self::Meta::decode(&self.as_bytes()[Handle::BYTES..][..Self::Meta::ENCODED_BYTES])
+        Self::Meta::decode(&self.as_bytes()[MessageHandle::BYTES..][..Self::Meta::ENCODED_BYTES])
     }
 }
 
@@ -64,7 +64,7 @@ macro_rules! message {
             const TYPE_NAME: &'static str = concat!("rgaps_msgs/msg/", stringify!($name));
             const BYTES: usize = bytes_of($kind::ENCODED_BYTES);
 
-            fn new(handle: &Handle, meta: &$kind) -> Self {
+            fn new(handle: &MessageHandle, meta: &$kind) -> Self {
                 let mut message = Self::default();
                 layout::write(handle, &(*meta).into(), &mut message.0);
                 message
@@ -165,8 +165,8 @@ mod tests {
     use rgaps::types::{DType, Datatype, Encoding};
 
     fn survives<T: RosKind>(meta: T, name: &str) {
-        let (kind, layout_version, payload_bytes) = (T::KIND, Handle::LAYOUT_VERSION, meta.payload_bytes());
-        let handle = Handle { sequence: 7, kind, layout_version, payload_bytes, ..Handle::default() };
+        let (kind, layout_version, payload_bytes) = (T::KIND, MessageHandle::LAYOUT_VERSION, meta.payload_bytes());
+        let handle = MessageHandle { sequence: 7, kind, layout_version, payload_bytes, ..MessageHandle::default() };
         let message = T::Message::new(&handle, &meta);
         assert_eq!((T::Message::TYPE_NAME, message.as_bytes().len()), (name, T::Message::BYTES));
         assert_eq!(T::Message::TYPE_NAME, layout::type_name(T::Message::KIND));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 
 use rgaps::types::{Encoding, Image, Meta, Stamp};
-use rgaps::{Handle, Node};
+use rgaps::{MessageHandle, Node};
 use rgaps_ros::core::{Descriptors, Payloads, Publisher};
 use rgaps_ros::parameters::{self, Defaults};
 use rgaps_ros::{Descriptor, Error, GpuImage, Profile, Severity};
@@ -145,7 +145,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_over_dds_and_refuse_a_replay() {
     // The descriptors again, as from a bag: their messages are freed. And one of an earlier run.
     let sent = publisher.descriptors().sent.lock().unwrap().clone();
     let earlier = sent[0].handle();
-    let earlier = Handle { host_epoch: earlier.host_epoch - 1, publisher: earlier.publisher ^ 1, ..earlier };
+    let earlier = MessageHandle { host_epoch: earlier.host_epoch - 1, publisher: earlier.publisher ^ 1, ..earlier };
     let of_earlier_run = GpuImage::new(&earlier, &sent[0].meta().unwrap());
     let told = Mutex::new(Vec::new());
     for message in [&sent[0], &sent[SAMPLES - 1], &of_earlier_run, &of_earlier_run] {

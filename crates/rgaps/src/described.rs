@@ -7,7 +7,7 @@ use rgaps_shm::{Held, MessageInfo};
 
 use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_error::TakeError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::subscriber::Subscriber;
 use crate::types::Meta;
 
@@ -15,7 +15,7 @@ use crate::types::Meta;
 #[derive(Debug)]
 pub struct Described<T> {
     /// The message's handle.
-    pub handle: Handle,
+    pub handle: MessageHandle,
     /// The typed metadata.
     pub meta: T,
     /// The message's origin, its route and the time of each stage.
@@ -44,7 +44,7 @@ impl Drop for Hold {
 impl<T> Described<T> {
     pub(crate) fn new((meta, held): (T, Held), subscriber: &Arc<SubscriberInner>) -> Self {
         let info = *held.info();
-        let handle = Handle::new(subscriber.attachment.topic.0, held.message(), &info);
+        let handle = MessageHandle::new(subscriber.attachment.topic.0, held.message(), &info);
         let hold = Hold { held: Some(held), subscriber: subscriber.clone() };
         Self { handle, meta, info, taken_ns: clock::realtime_ns(), _hold: hold }
     }
@@ -55,12 +55,12 @@ impl<T: Meta> Subscriber<T> {
     /// subscriber. Does not reset `event_fd`, for programs that watch it edge-triggered.
     ///
     /// ```
-    /// # use rgaps::{Handle, Node, types::Bytes};
+    /// # use rgaps::{MessageHandle, Node, types::Bytes};
     /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
-    /// # let mut sent: Vec<[u8; Handle::BYTES]> = Vec::new();
+    /// # let mut sent: Vec<[u8; MessageHandle::BYTES]> = Vec::new();
     /// while let Some(described) = subscriber.take_described()? {
     ///     sent.push(described.handle.to_bytes()); // to a program that takes the message by its handle
     /// }

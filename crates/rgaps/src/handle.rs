@@ -1,7 +1,7 @@
 //! Handles: the name of a message outside RGAPS, usually inside a ROS message.
 //!
 //! ```text
-//!   publish ──▶ Handle ──any middleware──▶ Handle ──take──▶ Sample
+//!   publish ──▶ MessageHandle ──any middleware──▶ MessageHandle ──take──▶ Sample
 //! ```
 //!
 //! A handle is plain data. Having one does not hold the message, and it may come from any source. `Subscriber::take_by_handle` checks whether it
@@ -17,14 +17,14 @@ use rgaps_shm::words::history::MessageRef;
 /// one host's segment, and are valid on that host only.
 ///
 /// ```
-/// use rgaps::Handle;
+/// use rgaps::MessageHandle;
 ///
-/// let handle = Handle { publisher: 7, sequence: 3, ..Handle::default() };
-/// assert_eq!(Handle::from_bytes(&handle.to_bytes()), handle);
+/// let handle = MessageHandle { publisher: 7, sequence: 3, ..MessageHandle::default() };
+/// assert_eq!(MessageHandle::from_bytes(&handle.to_bytes()), handle);
 /// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Handle {
+pub struct MessageHandle {
     /// Host of the publisher.
     pub source_host: [u8; 16],
     /// The topic's segment on the host that wrote this handle.
@@ -49,7 +49,7 @@ pub struct Handle {
     pub kind: u32,
 }
 
-impl Handle {
+impl MessageHandle {
     /// Length of the encoded handle.
     pub const BYTES: usize = 88;
     /// The present `layout_version`; equals GpuHandle.LAYOUT_VERSION.
@@ -87,10 +87,10 @@ impl Handle {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use rgaps::{Handle, Node, TakeByHandleError, types::Bytes};
+    /// # use rgaps::{MessageHandle, Node, TakeByHandleError, types::Bytes};
     /// # let _host = rgaps_testing::example_host();
     /// # let subscriber = Node::new("relay")?.subscriber::<Bytes>("raw")?;
-    /// let forged = Handle::from_bytes(&[0xff; Handle::BYTES]);
+    /// let forged = MessageHandle::from_bytes(&[0xff; MessageHandle::BYTES]);
     /// let refused = subscriber.take_by_handle(&forged, Duration::from_secs(1)).map(drop);
     /// assert!(matches!(refused, Err(TakeByHandleError::Layout { .. })));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -119,11 +119,11 @@ impl Handle {
     /// ```
     /// use std::collections::HashSet;
     ///
-    /// use rgaps::Handle;
+    /// use rgaps::MessageHandle;
     ///
     /// // The same message, as two hosts name it.
-    /// let here = Handle { publisher: 7, sequence: 3, position: 10, ..Handle::default() };
-    /// let there = Handle { position: 24, ..here };
+    /// let here = MessageHandle { publisher: 7, sequence: 3, position: 10, ..MessageHandle::default() };
+    /// let there = MessageHandle { position: 24, ..here };
     /// let seen: HashSet<_> = [here.name(), there.name()].into();
     /// assert_eq!(seen.len(), 1);
     /// ```
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn a_handle_is_its_bytes_whatever_they_are() {
-        assert_eq!(size_of::<Handle>(), Handle::BYTES);
-        let mut bytes = [0; Handle::BYTES];
+        assert_eq!(size_of::<MessageHandle>(), MessageHandle::BYTES);
+        let mut bytes = [0; MessageHandle::BYTES];
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = place as u8;
         }
-        let handle = Handle::from_bytes(&bytes);
+        let handle = MessageHandle::from_bytes(&bytes);
         assert_eq!(handle.to_bytes(), bytes);
         assert_eq!((handle.source_host[1], handle.topic_id[1]), (1, 17));
         assert_eq!(handle.host_epoch.to_ne_bytes()[0], 32);

@@ -74,7 +74,7 @@ pub use endpoint::hello::SessionError;
 pub use endpoint::publish_error::PublishError;
 pub use endpoint::take_by_handle::TakeByHandleError;
 pub use endpoint::take_error::TakeError;
-pub use handle::Handle;
+pub use handle::MessageHandle;
 pub use node::{Node, NodeBuilder};
 pub use publisher::{Loan, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};

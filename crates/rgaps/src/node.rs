@@ -427,7 +427,7 @@ impl Node {
         self.inner.is_owner()
     }
 
-    /// When this host started, in ns since 1970, as in `Handle::host_epoch`.
+    /// When this host started, in ns since 1970, as in `MessageHandle::host_epoch`.
     pub fn host_epoch(&self) -> u64 {
         self.inner.host_epoch
     }

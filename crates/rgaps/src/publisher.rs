@@ -9,7 +9,7 @@ use rgaps_device::{DevicePart, PoolPart, Stream};
 use crate::endpoint::loan::LoanInner;
 use crate::endpoint::publish_error::PublishError;
 use crate::endpoint::publisher::PublisherInner;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::statistics::PublisherStatistics;
 use crate::types::Meta;
 
@@ -79,7 +79,7 @@ impl<T: Meta> Publisher<T> {
     /// assert!(matches!(publisher.push(&image, &[1, 2, 3]), Err(PublishError::Length { .. })));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
+    pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<MessageHandle, PublishError> {
         self.inner.push(meta, bytes)
     }
 
@@ -100,7 +100,7 @@ impl<T: Meta> Publisher<T> {
     /// # assert_eq!((&sample.bytes()[..8], &sample.bytes()[8..]), (&head[..], &body[..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
+    pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<MessageHandle, PublishError> {
         let mut loan = LoanInner::new(&self.inner, meta)?;
         fill(loan.bytes_mut());
         loan.push(meta)
@@ -126,7 +126,7 @@ impl<T: Meta> Publisher<T> {
     /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), buffer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
+    pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<MessageHandle, PublishError> {
         self.inner.push_on(meta, from, stream)
     }
 
@@ -207,7 +207,7 @@ impl<T: Meta> Loan<T> {
     /// assert_eq!((sample.handle(), sample.info().origin), (handle, Origin::Loaned));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn publish(self) -> Result<Handle, PublishError> {
+    pub fn publish(self) -> Result<MessageHandle, PublishError> {
         self.inner.publish(&self.meta, None)
     }
 
@@ -227,7 +227,7 @@ impl<T: Meta> Loan<T> {
     /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), b"hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn publish_on(self, stream: &Stream) -> Result<Handle, PublishError> {
+    pub fn publish_on(self, stream: &Stream) -> Result<MessageHandle, PublishError> {
         self.inner.publish(&self.meta, Some(stream))
     }
 

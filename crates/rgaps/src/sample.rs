@@ -6,7 +6,7 @@ use rgaps_shm::words::message::Readiness;
 
 use crate::endpoint::sample::SampleInner;
 use crate::endpoint::take_error::TakeError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::types::Meta;
 
 /// A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). If the node's device has no peer
@@ -218,7 +218,7 @@ impl<T: Meta> Sample<T> {
     /// assert_eq!(reader.take_by_handle(&handle, Duration::from_secs(1))?.bytes(), b"hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> MessageHandle {
         self.inner.handle()
     }
 

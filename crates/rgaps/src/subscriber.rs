@@ -10,7 +10,7 @@ use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_by_handle::TakeByHandleError;
 use crate::endpoint::take_error::TakeError;
 use crate::endpoint::taker::{Static, Taker};
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::sample::Sample;
 use crate::statistics::SubscriberStatistics;
 use crate::types::Meta;
@@ -318,21 +318,21 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rgaps::{Handle, Node, types::Bytes};
+    /// use rgaps::{MessageHandle, Node, types::Bytes};
     ///
     /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// publisher.push(&Bytes::new(5), b"first")?;
     /// let handle = publisher.push(&Bytes::new(6), b"second")?;
-    /// let bytes: [u8; Handle::BYTES] = handle.to_bytes(); // carried by other middleware
+    /// let bytes: [u8; MessageHandle::BYTES] = handle.to_bytes(); // carried by other middleware
     ///
-    /// let sample = subscriber.take_by_handle(&Handle::from_bytes(&bytes), Duration::from_secs(1))?;
+    /// let sample = subscriber.take_by_handle(&MessageHandle::from_bytes(&bytes), Duration::from_secs(1))?;
     /// assert_eq!(sample.bytes(), b"second");
     /// assert_eq!(subscriber.take()?.ok_or("it is still there")?.bytes(), b"first");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
+    pub fn take_by_handle(&self, handle: &MessageHandle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
         self.take_by_handle_unless(handle, timeout, None, || false)
     }
 
@@ -354,7 +354,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     pub fn take_by_handle_on(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         stream: &Stream,
     ) -> Result<Sample<T>, TakeByHandleError> {
@@ -368,13 +368,13 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     /// # use std::sync::atomic::{AtomicBool, Ordering};
     /// # use std::time::Duration;
-    /// # use rgaps::{Handle, Node, TakeByHandleError, types::Bytes};
+    /// # use rgaps::{MessageHandle, Node, TakeByHandleError, types::Bytes};
     /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("relay")?;
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # let handle = publisher.push(&Bytes::new(5), b"hello")?;
     /// # // A message of another host may still arrive.
-    /// # let handle = Handle { source_host: [7; 16], sequence: 9, ..handle };
+    /// # let handle = MessageHandle { source_host: [7; 16], sequence: 9, ..handle };
     /// let is_over = AtomicBool::new(true); // a handler of SIGINT has set it
     /// let ended = subscriber.take_by_handle_unless(&handle, Duration::from_secs(60), None, || is_over.load(Ordering::Acquire));
     /// assert!(matches!(ended, Err(TakeByHandleError::NotHere { .. })));
@@ -382,7 +382,7 @@ impl<T: Meta> Subscriber<T> {
     /// ```
     pub fn take_by_handle_unless(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use rgaps::types::{Bytes, Meta};
-use rgaps::{Exhaustion, Handle, History, Node, PublisherQos, SubscriberQos};
+use rgaps::{Exhaustion, History, MessageHandle, Node, PublisherQos, SubscriberQos};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -41,13 +41,13 @@ fn a_take_by_handle_that_waits_ends_when_its_subscriber_is_cut_off() {
     let error = error_of(|node, waits| {
         let subscriber = node.subscriber::<Bytes>("a").unwrap();
         // A message of another host, which may still arrive.
-        let handle = Handle {
+        let handle = MessageHandle {
             source_host: [9; 16],
             publisher: 7,
             sequence: 1,
-            layout_version: Handle::LAYOUT_VERSION,
+            layout_version: MessageHandle::LAYOUT_VERSION,
             kind: Bytes::KIND,
-            ..Handle::default()
+            ..MessageHandle::default()
         };
         let is_over = || {
             let _ = waits.send(());

@@ -95,7 +95,7 @@ impl Bench {
         self.reader.synchronize(LONG).unwrap();
     }
 
-    fn push(&self, source: &Source) -> Result<rgaps::Handle, PublishError> {
+    fn push(&self, source: &Source) -> Result<rgaps::MessageHandle, PublishError> {
         self.publisher.push_on(&Bytes::new(source.part.bytes()), &source.part, &self.stream)
     }
 }

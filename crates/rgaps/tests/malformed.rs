@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rgaps::types::{Encoding, Header, Image, Meta, MetaError};
-use rgaps::{Handle, Node, Publisher, Subscriber, TakeByHandleError, TakeError};
+use rgaps::{MessageHandle, Node, Publisher, Subscriber, TakeByHandleError, TakeError};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_testing::{RuntimeDir, Watchdog};
 
@@ -70,7 +70,7 @@ impl Bench {
         Image::new(4, 4, Encoding::Rgb8).unwrap()
     }
 
-    fn lie(&self) -> Handle {
+    fn lie(&self) -> MessageHandle {
         self.bad.loan(Lie(Self::image())).unwrap().publish().unwrap()
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rgaps::types::{Bytes, Encoding, Image, Meta};
 use rgaps::{
-    Durability, Exhaustion, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
+    Durability, Exhaustion, History, MessageHandle, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
     TakeByHandleError,
 };
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
@@ -69,7 +69,7 @@ fn the_handle_that_publish_returns_takes_that_message() {
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
-    let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(4), &[n; 4]).unwrap()).collect();
+    let handles: Vec<MessageHandle> = (0..3).map(|n| publisher.push(&Bytes::new(4), &[n; 4]).unwrap()).collect();
     for n in [1, 0, 2] {
         let sample = subscriber.take_by_handle(&handles[n], Duration::ZERO).unwrap();
         assert_eq!((sample.bytes(), sample.handle()), (&[n as u8; 4][..], handles[n]));
@@ -77,7 +77,7 @@ fn the_handle_that_publish_returns_takes_that_message() {
     // All are released, so the first one's entry is or will be reused.
     let again = subscriber.take_by_handle(&handles[0], LONG).unwrap_err();
     assert!(matches!(again, TakeByHandleError::Gone { sequence: 1, .. }), "{again}");
-    let beyond = subscriber.take_by_handle(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
+    let beyond = subscriber.take_by_handle(&MessageHandle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
     assert!(matches!(beyond, TakeByHandleError::Gone { sequence: 9, .. }), "{beyond}");
     assert_eq!(subscriber.statistics().lost, 0);
 }
@@ -93,19 +93,22 @@ fn a_handle_of_another_kind_layout_run_or_generation_is_refused_at_once() {
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let handle = publisher.push(&Bytes::new(1), &[1]).unwrap();
-    let refused = |handle: Handle| subscriber.take_by_handle(&handle, LONG).unwrap_err();
-    let layout = refused(Handle { layout_version: 7, ..handle });
+    let refused = |handle: MessageHandle| subscriber.take_by_handle(&handle, LONG).unwrap_err();
+    let layout = refused(MessageHandle { layout_version: 7, ..handle });
     assert!(matches!(layout, TakeByHandleError::Layout { found: 7, .. }), "{layout}");
-    let kind = refused(Handle { kind: 1, ..handle });
+    let kind = refused(MessageHandle { kind: 1, ..handle });
     assert!(matches!(kind, TakeByHandleError::Kind { found: 1, .. }), "{kind}");
-    let run = refused(Handle { host_epoch: handle.host_epoch - 1, ..handle });
+    let run = refused(MessageHandle { host_epoch: handle.host_epoch - 1, ..handle });
     assert!(matches!(run, TakeByHandleError::EarlierRun { .. }) && run.to_string().contains("earlier run"), "{run}");
-    let life = refused(Handle { generation: handle.generation.wrapping_sub(1), sequence: 2, ..handle });
+    let life = refused(MessageHandle { generation: handle.generation.wrapping_sub(1), sequence: 2, ..handle });
     assert!(matches!(life, TakeByHandleError::Stale { .. }) && life.to_string().contains("generation"), "{life}");
-    for nonsense in [Handle::from_bytes(&[0; Handle::BYTES]), Handle::from_bytes(&[0xff; Handle::BYTES])] {
+    for nonsense in [
+        MessageHandle::from_bytes(&[0; MessageHandle::BYTES]),
+        MessageHandle::from_bytes(&[0xff; MessageHandle::BYTES]),
+    ] {
         assert!(matches!(refused(nonsense), TakeByHandleError::Layout { .. }));
     }
-    let nowhere = refused(Handle { entry: u32::MAX, publisher: 5, ..handle });
+    let nowhere = refused(MessageHandle { entry: u32::MAX, publisher: 5, ..handle });
     assert!(matches!(nowhere, TakeByHandleError::Gone { publisher: 5, .. }), "{nowhere}");
     assert_eq!(subscriber.take_by_handle(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
 }
@@ -150,7 +153,7 @@ fn a_take_by_handle_that_its_caller_ends_does_not_mark_the_publisher_absent() {
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let here = publisher.push(&Bytes::new(1), &[1]).unwrap();
     // Of another host, so that it may still arrive.
-    let elsewhere = Handle { source_host: [7; 16], sequence: 9, ..here };
+    let elsewhere = MessageHandle { source_host: [7; 16], sequence: 9, ..here };
     for _ in 0..2 {
         let asked = Cell::new(0);
         let is_over = || asked.replace(asked.get() + 1) == 1;
@@ -172,7 +175,7 @@ fn a_late_joiner_takes_history_by_handle_and_the_skipped_messages_in_order() {
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let qos = PublisherQos { durability: Durability::TransientLocal, ..PublisherQos::default() };
     let publisher = node.publisher_with::<Bytes>("a", qos).unwrap();
-    let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(1), &[n]).unwrap()).collect();
+    let handles: Vec<MessageHandle> = (0..3).map(|n| publisher.push(&Bytes::new(1), &[n]).unwrap()).collect();
     let qos = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
     let late = node.subscriber_with::<Bytes>("a", qos).unwrap();
     assert_eq!(late.take_by_handle(&handles[2], Duration::ZERO).unwrap().bytes(), [2]);
@@ -190,17 +193,17 @@ fn handles_from_before_the_join_are_early_up_to_the_depth_and_then_gone() {
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let push = || publisher.push(&Bytes::new(1), &[1]).unwrap();
-    let before: Vec<Handle> = (0..20).map(|_| push()).collect();
+    let before: Vec<MessageHandle> = (0..20).map(|_| push()).collect();
     let subscriber =
         node.subscriber_with::<Bytes>("a", SubscriberQos { history: History::KeepLast(8), ..SubscriberQos::default() });
     let subscriber = subscriber.unwrap();
     subscriber.expect_handles_in_order();
-    let refused = |handle: &Handle| subscriber.take_by_handle(handle, LONG).unwrap_err();
+    let refused = |handle: &MessageHandle| subscriber.take_by_handle(handle, LONG).unwrap_err();
     for handle in &before[..4] {
         let early = refused(handle);
         assert!(matches!(early, TakeByHandleError::Early { sequence, .. } if sequence == handle.sequence), "{early}");
     }
-    let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
+    let run = refused(&MessageHandle { host_epoch: before[0].host_epoch - 1, ..before[0] });
     assert!(matches!(run, TakeByHandleError::EarlierRun { .. }), "{run}");
     // The first take by handle releases the messages before it.
     let unseen = push();
@@ -243,14 +246,14 @@ fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     let known = first.unwrap();
     let gone = subscriber.take_by_handle(&known, LONG).unwrap_err();
     assert!(matches!(gone, TakeByHandleError::Gone { sequence: 1, .. }), "{gone}");
-    let earlier = subscriber.take_by_handle(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
+    let earlier = subscriber.take_by_handle(&MessageHandle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
     assert!(matches!(earlier, TakeByHandleError::EarlierRun { found: 1, .. }), "{earlier}");
     // A restarted host may have sent the handle of a message that is still to arrive.
-    let later = Handle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
+    let later = MessageHandle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
     let waited = subscriber.take_by_handle(&later, SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 8, .. }), "{waited}");
     // Of the same run, and of a publisher without any message.
-    let unknown = Handle { publisher: 7, ..known };
+    let unknown = MessageHandle { publisher: 7, ..known };
     let waited = subscriber.take_by_handle(&unknown, SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 7, .. }), "{waited}");
     let at_once = subscriber.take_by_handle(&unknown, LONG * 60).unwrap_err();
@@ -270,13 +273,13 @@ fn of_many_absent_publishers_a_take_by_handle_waits_once_for_each() {
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let take = |publisher, timeout| {
-        let of_another_host = Handle {
+        let of_another_host = MessageHandle {
             source_host: [9; 16],
             publisher,
             sequence: 1,
-            layout_version: Handle::LAYOUT_VERSION,
+            layout_version: MessageHandle::LAYOUT_VERSION,
             kind: Bytes::KIND,
-            ..Handle::default()
+            ..MessageHandle::default()
         };
         subscriber.take_by_handle(&of_another_host, timeout).unwrap_err()
     };
@@ -302,7 +305,7 @@ fn replayed_early_handles_of_many_publishers_are_refused() {
     let qos = SubscriberQos { history: History::KeepLast(1), ..SubscriberQos::default() };
     let subscriber = node.subscriber_with::<Bytes>("a", qos).unwrap();
     let early = || {
-        let handles = (0..300).map(|publisher| Handle { publisher, ..handle });
+        let handles = (0..300).map(|publisher| MessageHandle { publisher, ..handle });
         let errors = handles.map(|handle| subscriber.take_by_handle(&handle, Duration::ZERO).unwrap_err());
         errors.filter(|error| matches!(error, TakeByHandleError::Early { .. })).count()
     };
@@ -322,9 +325,9 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let push = |n| publisher.push(&Bytes::new(1), &[n]).unwrap();
     let first = push(0);
     subscriber.take_by_handle(&first, LONG).unwrap();
-    let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
+    let after = |handle: MessageHandle| MessageHandle { sequence: handle.sequence + 1, ..handle };
     // Each handle arrives before its message, which is sent once the take waits.
-    let early = |handle: Handle, n| {
+    let early = |handle: MessageHandle, n| {
         let is_sent = Cell::new(false);
         let send = || {
             if !is_sent.replace(true) {
@@ -391,7 +394,8 @@ fn a_keep_last_subscriber_that_takes_no_handles_blocks_no_publisher() {
     let deep = SubscriberQos { history: History::KeepLast(18), ..SubscriberQos::default() };
     let subscriber = node.subscriber_with::<Bytes>("a", deep).unwrap();
     subscriber.expect_handles_in_order();
-    let handles: Vec<Handle> = (0..50).map(|n| publisher.push(&Bytes::new(200_000), &[n; 200_000]).unwrap()).collect();
+    let handles: Vec<MessageHandle> =
+        (0..50).map(|n| publisher.push(&Bytes::new(200_000), &[n; 200_000]).unwrap()).collect();
     assert_eq!(publisher.statistics().refused, 0);
     assert_eq!(subscriber.take_by_handle(&handles[49], Duration::ZERO).unwrap().bytes()[0], 49);
     let gone = subscriber.take_by_handle(&handles[3], Duration::ZERO).unwrap_err();

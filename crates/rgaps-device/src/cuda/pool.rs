@@ -124,7 +124,7 @@ impl CudaPool {
         };
         let (host_access, access) = match role {
             PoolRole::Writer => (Access::ReadWrite, DeviceAccess::ReadWrite),
-            PoolRole::Reader | PoolRole::Keeper => (Access::ReadOnly, DeviceAccess::Read),
+            PoolRole::Reader | PoolRole::Successor => (Access::ReadOnly, DeviceAccess::Read),
         };
         // The only slab of a pool is as long as the pool, not as the slab size; the first of several has the slab size.
         let slab_bytes = if description.slabs.len() == 1 {

@@ -52,7 +52,7 @@ impl HostPool {
         }
         let access = match role {
             PoolRole::Writer => Access::ReadWrite,
-            PoolRole::Reader | PoolRole::Keeper => Access::ReadOnly,
+            PoolRole::Reader | PoolRole::Successor => Access::ReadOnly,
         };
         Self::map(fd, description.bytes, access, &name)
     }

@@ -141,7 +141,7 @@ fn a_pool_is_one_memory_in_every_process(backend: &dyn Backend) {
     let (description, slabs) = must(one.export());
     assert_eq!((description.kind, description.device), (backend.kind(), backend.device()));
     assert_eq!(description.bytes, one.bytes());
-    let two = must(backend.import_pool(&description, slabs, PoolRole::Keeper));
+    let two = must(backend.import_pool(&description, slabs, PoolRole::Successor));
     assert_eq!((two.kind(), two.bytes(), two.identity()), (backend.kind(), one.bytes(), one.identity()));
     let (handed_on, slabs) = must(two.export());
     assert_eq!(handed_on, description, "an importer hands on what it was given");

@@ -310,7 +310,7 @@ fn a_reader_does_not_take_a_successors_slab_for_one_that_the_writer_never_got() 
         reader.refresh(&description, fds).unwrap();
         // The manager dies, and the writer hands its pool to the next one.
         let (description, fds) = writer.export().unwrap();
-        last = backend.import_pool(&description, fds, PoolRole::Keeper).unwrap();
+        last = backend.import_pool(&description, fds, PoolRole::Successor).unwrap();
         let (slabs, fds) = last.commit(&[1]).unwrap();
         writer.add_slabs(&slabs, fds).unwrap();
         let place = |pool| PoolPart::of(pool, slab);

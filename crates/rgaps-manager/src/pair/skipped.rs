@@ -20,7 +20,7 @@ fn a_poisoned_message_of_a_publisher_that_falls_silent_is_counted() {
     assert!(pending.poison());
     pair.send(1);
     subscriber.take();
-    until("the note", || subscriber.lost() == 1);
+    until("the gap notice", || subscriber.lost() == 1);
     newcomer.send(&pair, 1);
     assert_eq!((subscriber.sequences_to(3), subscriber.lost()), (vec![3], 1));
 }
@@ -40,7 +40,7 @@ fn a_message_that_was_dropped_ahead_of_the_senders_cursor_is_counted() {
     let loan = newcomer.port.loan(900_000, Exhaustion::DropOldest).unwrap();
     pair.mend();
     assert_eq!(subscriber.sequences_to(71).len(), 70);
-    until("the note", || subscriber.lost() == 1);
+    until("the gap notice", || subscriber.lost() == 1);
     newcomer.port.give_back(loan);
 }
 

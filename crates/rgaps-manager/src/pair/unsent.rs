@@ -100,7 +100,7 @@ fn messages_of_a_publisher_that_left_unseen_count_once_for_those_who_had_joined(
     let late = pair.subscriber();
     pair.mend();
     assert_eq!(subscriber.sequences_to(4), [3, 4]);
-    until("the note", || subscriber.lost() == 1 + 5);
+    until("the gap notice", || subscriber.lost() == 1 + 5);
     assert_eq!(late.lost(), 0);
     // Neither a new link nor a new manager of either host counts them again.
     for restarts in 0..2 {
@@ -128,9 +128,9 @@ fn a_publisher_that_falls_silent_is_counted_by_a_note_and_not_again_when_it_leav
     (0..2).for_each(|_| pair.send(100));
     pair.mend();
     assert_eq!(subscriber.sequences_to(3), [2, 3]);
-    until("the note", || subscriber.lost() == 5);
+    until("the gap notice", || subscriber.lost() == 5);
     newcomer.leave(&pair);
-    // Messages pass after a note, also over the next link.
+    // Messages pass after a gap notice, also over the next link.
     pair.send(100);
     assert_eq!((subscriber.sequences_to(4), subscriber.lost()), (vec![4], 5));
     pair.cut();
@@ -154,7 +154,7 @@ fn a_new_sender_names_what_its_predecessor_has_not_sent() {
     (0..3).for_each(|_| pair.send(100));
     pair.restart_sender();
     pair.mend();
-    until("the notes", || subscriber.lost() == 5 + 3);
+    until("the gap notices", || subscriber.lost() == 5 + 3);
     pair.send(100);
     newcomer.send(&pair, 1);
     let arrived = [(); 2].map(|()| subscriber.take().info().sequence);
@@ -295,7 +295,7 @@ fn messages_of_publishers_that_leave_together_are_counted() {
     pair.topic.finish_draining();
     assert!(pair.topic.slot_table.draining().next().is_none());
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
-    until("the note", || subscriber.lost() == 5);
+    until("the gap notice", || subscriber.lost() == 5);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn messages_of_publishers_that_leave_together_during_a_cut_are_counted() {
     assert!(pair.topic.slot_table.draining().next().is_none());
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     pair.mend();
-    until("the note", || subscriber.lost() == 5);
+    until("the gap notice", || subscriber.lost() == 5);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn notes_are_sent_over_a_link_without_flow_control_more_than_once() {
     assert_eq!(subscriber.sequences_to(3), [2, 3]);
     first.leave(&pair);
     second.leave(&pair);
-    until("both notes", || subscriber.lost() == 10);
+    until("both gap notices", || subscriber.lost() == 10);
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn a_successor_counts_nothing_again_that_its_predecessor_counted_and_acknowledge
     newcomer.send(&pair, 5);
     (0..2).for_each(|_| pair.send(100));
     pair.mend();
-    until("the note", || subscriber.lost() == 1 + 5);
+    until("the gap notice", || subscriber.lost() == 1 + 5);
     drop(held);
     assert_eq!(subscriber.sequences_to(4), [3, 4]);
     acknowledged(&mut pair);
@@ -392,7 +392,7 @@ fn a_later_subscriber_does_not_count_what_a_publisher_lost_before_it_joined() {
     pair.send(100);
     assert_eq!((subscriber.sequences_to(4), late.sequences_to(4)), (vec![4], vec![4]));
     newcomer.leave(&pair);
-    until("the note", || subscriber.lost() == 5);
+    until("the gap notice", || subscriber.lost() == 5);
     assert_eq!(late.lost(), 0);
 }
 
@@ -454,6 +454,6 @@ fn a_late_note_counts_for_no_subscriber_that_joined_after_the_loss() {
     let mut late = pair.subscriber();
     pair.send(1);
     assert_eq!((subscriber.sequences_to(9), late.sequences_to(9)), (vec![9], vec![9]));
-    until("the note", || subscriber.reader.counters().taken + subscriber.lost() == 9 + 5);
+    until("the gap notice", || subscriber.reader.counters().taken + subscriber.lost() == 9 + 5);
     assert_eq!(late.lost(), 0, "one message was published since it joined, and it has taken it");
 }

@@ -50,7 +50,7 @@ fn messages_of_a_publisher_that_dies_before_it_hands_its_pool_back_are_counted()
     assert_eq!(subscriber.take().info().publisher, PUBLISHER);
     assert_eq!(subscriber.lost(), 0, "it may still hand the pool back");
     late.leave(&pair);
-    until("the note", || subscriber.lost() == 3);
+    until("the gap notice", || subscriber.lost() == 3);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_message_outside_its_pool_is_counted_though_its_publisher_then_falls_silent(
     memory.create(&pair.topic.pools, late.slot(), 1).unwrap();
     pair.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     let mut taken = 0;
-    until("the note", || {
+    until("the gap notice", || {
         taken += u64::from(subscriber.reader.take().unwrap().is_some());
         subscriber.lost() > 0 && taken + subscriber.lost() == 20
     });

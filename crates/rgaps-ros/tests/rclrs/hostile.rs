@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rclrs::{Context, CreateBasicExecutor, Executor, IntoNodeOptions, IntoPrimitiveOptions, Node, SpinOptions};
 use rgaps::types::{Encoding, Image, Tensor};
-use rgaps::{Handle, Sample};
+use rgaps::{MessageHandle, Sample};
 use rgaps_ros::rclrs::{Publisher, Subscription};
 use rgaps_ros::{Descriptor, GpuImage};
 
@@ -75,13 +75,13 @@ fn descriptors(executor: &mut Executor) {
     let handle = publisher.push(image(), &[1; 8]).unwrap();
     until(executor, "a sample", || !seen.lock().unwrap().is_empty());
     seen.lock().unwrap().clear();
-    let mut lies = vec![handle, Handle { host_epoch: handle.host_epoch - 1, ..handle }];
-    lies.push(Handle { generation: handle.generation + 1, sequence: 9, ..handle });
-    lies.push(Handle { sequence: u64::MAX, ..handle });
-    lies.push(Handle { sequence: 0, position: u64::MAX, entry: u32::MAX, ..handle });
-    lies.push(Handle { kind: 3, ..handle });
-    lies.push(Handle { layout_version: 0, ..handle });
-    lies.push(Handle::from_bytes(&[0xff; Handle::BYTES]));
+    let mut lies = vec![handle, MessageHandle { host_epoch: handle.host_epoch - 1, ..handle }];
+    lies.push(MessageHandle { generation: handle.generation + 1, sequence: 9, ..handle });
+    lies.push(MessageHandle { sequence: u64::MAX, ..handle });
+    lies.push(MessageHandle { sequence: 0, position: u64::MAX, entry: u32::MAX, ..handle });
+    lies.push(MessageHandle { kind: 3, ..handle });
+    lies.push(MessageHandle { layout_version: 0, ..handle });
+    lies.push(MessageHandle::from_bytes(&[0xff; MessageHandle::BYTES]));
     let mut sent = 0;
     for lie in &lies {
         // rmw_rgaps already refuses to publish them.

@@ -17,7 +17,7 @@ use crate::endpoint::publisher::PublisherInner;
 use crate::endpoint::take_by_handle::TakeByHandleError;
 use crate::endpoint::take_error::TakeError;
 use crate::endpoint::taker::Taker;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::node::Node;
 use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::{PublisherQos, SubscriberQos};
@@ -86,7 +86,7 @@ impl DynamicPublisher {
     /// assert_eq!((handle.kind, handle.payload_bytes), (Kind::Image.code(), 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn push(&self, meta: &DynamicMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
+    pub fn push(&self, meta: &DynamicMeta, bytes: &[u8]) -> Result<MessageHandle, PublishError> {
         self.check_kind(meta)?;
         self.inner.push(meta, bytes)
     }
@@ -105,7 +105,7 @@ impl DynamicPublisher {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
+    pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<MessageHandle, PublishError> {
         self.check_kind(meta)?;
         let mut loan = LoanInner::new(&self.inner, meta)?;
         fill(loan.bytes_mut());
@@ -113,7 +113,12 @@ impl DynamicPublisher {
     }
 
     /// Like `Publisher::push_on`. Returns an error if the metadata is of another kind.
-    pub fn push_on(&self, meta: &DynamicMeta, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
+    pub fn push_on(
+        &self,
+        meta: &DynamicMeta,
+        from: &DevicePart,
+        stream: &Stream,
+    ) -> Result<MessageHandle, PublishError> {
         self.check_kind(meta)?;
         self.inner.push_on(meta, from, stream)
     }
@@ -151,12 +156,12 @@ pub struct DynamicLoan {
 
 impl DynamicLoan {
     /// Like `Loan::publish`.
-    pub fn publish(self) -> Result<Handle, PublishError> {
+    pub fn publish(self) -> Result<MessageHandle, PublishError> {
         self.inner.publish(&self.meta, None)
     }
 
     /// Like `Loan::publish_on`.
-    pub fn publish_on(self, stream: &Stream) -> Result<Handle, PublishError> {
+    pub fn publish_on(self, stream: &Stream) -> Result<MessageHandle, PublishError> {
         self.inner.publish(&self.meta, Some(stream))
     }
 
@@ -342,15 +347,15 @@ impl DynamicSubscriber {
     ///
     /// ```
     /// # use rgaps::dynamic::{DynamicSubscriber, Kind};
-    /// # use rgaps::{Handle, Node, SubscriberQos, types::Bytes};
+    /// # use rgaps::{MessageHandle, Node, SubscriberQos, types::Bytes};
     /// # let _host = rgaps_testing::example_host();
     /// # let node = Node::new("recorder")?;
     /// # let publisher = node.publisher::<Bytes>("raw")?;
     /// # let subscriber = DynamicSubscriber::new(&node, "raw", Kind::Bytes, SubscriberQos::default())?;
     /// # publisher.push(&Bytes::new(5), b"hello")?;
     /// let described = subscriber.take_described()?.ok_or("no message")?;
-    /// let (name, meta): ([u8; Handle::BYTES], _) = (described.handle.to_bytes(), described.meta); // to record
-    /// assert_eq!((meta.payload_bytes(), Handle::from_bytes(&name).sequence), (5, 1));
+    /// let (name, meta): ([u8; MessageHandle::BYTES], _) = (described.handle.to_bytes(), described.meta); // to record
+    /// assert_eq!((meta.payload_bytes(), MessageHandle::from_bytes(&name).sequence), (5, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_described(&self) -> Result<Option<Described<DynamicMeta>>, TakeError> {
@@ -377,14 +382,18 @@ impl DynamicSubscriber {
     /// assert_eq!(sample.to_host()?, b"hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<DynamicSample, TakeByHandleError> {
+    pub fn take_by_handle(
+        &self,
+        handle: &MessageHandle,
+        timeout: Duration,
+    ) -> Result<DynamicSample, TakeByHandleError> {
         self.take_by_handle_unless(handle, timeout, None, || false)
     }
 
     /// Like `Subscriber::take_by_handle_on`.
     pub fn take_by_handle_on(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         stream: &Stream,
     ) -> Result<DynamicSample, TakeByHandleError> {
@@ -394,7 +403,7 @@ impl DynamicSubscriber {
     /// Like `Subscriber::take_by_handle_unless`.
     pub fn take_by_handle_unless(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,

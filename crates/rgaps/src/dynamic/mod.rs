@@ -87,7 +87,7 @@ impl Kind {
     /// ```
     /// use rgaps::dynamic::Kind;
     ///
-    /// assert_eq!(Kind::from_code(1), Ok(Kind::Image)); // as in `Handle::kind`
+    /// assert_eq!(Kind::from_code(1), Ok(Kind::Image)); // as in `MessageHandle::kind`
     /// let error = Kind::from_code(9).unwrap_err();
     /// assert!(error.to_string().starts_with("there is no kind of message '9'"));
     /// ```

@@ -15,7 +15,7 @@ use crate::dlpack::UnmanagedTensor;
 use crate::endpoint::completions::{DEVICE_TIMEOUT, StreamPoint};
 use crate::endpoint::sample::SampleInner;
 use crate::endpoint::take_error::TakeError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 
 /// What the holders of a message share.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl DynamicSample {
     }
 
     /// Like `Sample::handle`.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> MessageHandle {
         self.sample().handle()
     }
 

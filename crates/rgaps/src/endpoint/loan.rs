@@ -8,7 +8,7 @@ use rgaps_shm::{LoanedMessage, Origin};
 
 use crate::endpoint::publish_error::PublishError;
 use crate::endpoint::publisher::{Encode, Filled, PublisherInner};
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 
 /// A loan of any type.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl LoanInner {
     }
 
     /// Publishes it: in stream order if there is a stream.
-    pub(crate) fn publish(mut self, meta: &dyn Encode, stream: Option<&Stream>) -> Result<Handle, PublishError> {
+    pub(crate) fn publish(mut self, meta: &dyn Encode, stream: Option<&Stream>) -> Result<MessageHandle, PublishError> {
         self.publisher.check_attached()?;
         if stream.is_some() {
             self.publisher.check_order()?;
@@ -44,7 +44,7 @@ impl LoanInner {
     }
 
     /// Publishes it as pushed.
-    pub(crate) fn push(mut self, meta: &dyn Encode) -> Result<Handle, PublishError> {
+    pub(crate) fn push(mut self, meta: &dyn Encode) -> Result<MessageHandle, PublishError> {
         let (message, filled) = self.complete(None)?;
         self.publisher.publish(message, meta, Filled { origin: Origin::Pushed, ..filled }, None)
     }

@@ -27,7 +27,7 @@ use crate::endpoint::idle::IdlePool;
 use crate::endpoint::members::{Endpoint, Member, Parts, Upkeep};
 use crate::endpoint::node::NodeInner;
 use crate::endpoint::publish_error::PublishError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
 
@@ -132,7 +132,7 @@ impl PublisherInner {
     }
 
     /// See `Publisher::push`.
-    pub(crate) fn push(&self, meta: &dyn Encode, bytes: &[u8]) -> Result<Handle, PublishError> {
+    pub(crate) fn push(&self, meta: &dyn Encode, bytes: &[u8]) -> Result<MessageHandle, PublishError> {
         let described = self.bytes_of(meta)?;
         if described != bytes.len() as u64 {
             return Err(PublishError::Length { topic: self.topic.clone(), described, given: bytes.len() as u64 });
@@ -150,7 +150,7 @@ impl PublisherInner {
         meta: &dyn Encode,
         from: &DevicePart,
         stream: &Stream,
-    ) -> Result<Handle, PublishError> {
+    ) -> Result<MessageHandle, PublishError> {
         let described = self.bytes_of(meta)?;
         if described != from.bytes() {
             return Err(PublishError::Length { topic: self.topic.clone(), described, given: from.bytes() });
@@ -340,7 +340,7 @@ impl PublisherInner {
         meta: &dyn Encode,
         outcome: Filled,
         stream: Option<&Stream>,
-    ) -> Result<Handle, PublishError> {
+    ) -> Result<MessageHandle, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
         if let Some(stream) = stream
@@ -373,7 +373,7 @@ impl PublisherInner {
         let handle = |position: Position| {
             let (topic, publisher) = (&self.topic, self.publisher);
             tracing::trace!(target: "rgaps::message", topic, publisher, sequence, "published");
-            Handle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
+            MessageHandle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
         };
         let Some(stream) = stream else {
             return port.publish(loan, &spec).map(handle).map_err(topic);

@@ -12,7 +12,7 @@ use crate::endpoint::loan::dl_device;
 use crate::endpoint::node::NodeInner;
 use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_error::TakeError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::raw;
 use crate::types::ViewError;
 
@@ -207,8 +207,8 @@ impl SampleInner {
     }
 
     /// See `Sample::handle`.
-    pub(crate) fn handle(&self) -> Handle {
-        Handle::new(self.subscriber.attachment.topic.0, self.message, &self.info)
+    pub(crate) fn handle(&self) -> MessageHandle {
+        MessageHandle::new(self.subscriber.attachment.topic.0, self.message, &self.info)
     }
 
     /// See `Sample::taken_ns`.

@@ -22,7 +22,7 @@ use crate::dynamic::Kind;
 use crate::endpoint::by_publisher::Absent;
 use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_error::TakeError;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 
 /// How often a waiting take calls `is_over`.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -33,11 +33,11 @@ const EARLY_EACH_MAX: u64 = 64;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use rgaps::{Handle, Node, TakeByHandleError, types::{Bytes, Image}};
+/// # use rgaps::{MessageHandle, Node, TakeByHandleError, types::{Bytes, Image}};
 /// # let _host = rgaps_testing::example_host();
 /// # let node = Node::new("relay")?;
 /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Image>("camera")?);
-/// let handle: Handle = publisher.push(&Bytes::new(5), b"hello")?;
+/// let handle: MessageHandle = publisher.push(&Bytes::new(5), b"hello")?;
 /// let refused = subscriber.take_by_handle(&handle, Duration::from_secs(1)).map(drop);
 /// assert!(matches!(refused, Err(TakeByHandleError::Kind { .. })), "the topic has images");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,7 +47,7 @@ pub enum TakeByHandleError {
     /// The handle has another layout version, or is no handle.
     #[error(
         "{topic}: a handle has layout version {found}, this program speaks {}; was it filled by RGAPS?",
-        Handle::LAYOUT_VERSION
+        MessageHandle::LAYOUT_VERSION
     )]
     Layout {
         /// The topic.
@@ -156,7 +156,7 @@ impl SubscriberInner {
     /// The message of a handle of this kind (`Meta::KIND`). Waits at most `timeout` for it and, unless it is `pending`, for its bytes.
     pub(crate) fn hold_by_handle(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         kind: u32,
         timeout: Duration,
         pending: bool,
@@ -189,7 +189,7 @@ impl SubscriberInner {
 
     fn find_within(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         is_over: impl Fn() -> bool,
     ) -> Result<Held, TakeByHandleError> {
@@ -222,15 +222,15 @@ impl SubscriberInner {
         }
     }
 
-    fn not_here(&self, handle: &Handle, timeout: Duration) -> TakeByHandleError {
+    fn not_here(&self, handle: &MessageHandle, timeout: Duration) -> TakeByHandleError {
         let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
         TakeByHandleError::NotHere { topic: self.topic.clone(), publisher, sequence, waited_ms }
     }
 
     /// Refuses a handle by its own fields and its host's epoch, without looking for the message.
-    fn check_handle(&self, handle: &Handle, kind: u32) -> Result<(), TakeByHandleError> {
+    fn check_handle(&self, handle: &MessageHandle, kind: u32) -> Result<(), TakeByHandleError> {
         let topic = || self.topic.clone();
-        if handle.layout_version != Handle::LAYOUT_VERSION {
+        if handle.layout_version != MessageHandle::LAYOUT_VERSION {
             return Err(TakeByHandleError::Layout { topic: topic(), found: handle.layout_version });
         }
         if handle.kind != kind {
@@ -245,7 +245,7 @@ impl SubscriberInner {
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Found, TakeByHandleError> {
+    fn find(&self, handle: &MessageHandle) -> Result<Found, TakeByHandleError> {
         let mut reader = self.reader();
         let taken = reader.take_by_name(handle.name()).map_err(|refused| self.refused(refused))?;
         let (publisher, sequence) = (handle.publisher, handle.sequence);
@@ -275,7 +275,7 @@ impl SubscriberInner {
     }
 
     /// Whether the message was published before this subscriber joined, within the number of handles that the middleware may have kept.
-    fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
+    fn is_early(&self, reader: &ReaderPort, handle: &MessageHandle) -> bool {
         let is_before = match reader.seen_of(handle.publisher) {
             Some(seen) => handle.sequence < seen.first,
             None => handle.topic_id == self.attachment.topic.0 && handle.position < reader.joined().0,
@@ -288,7 +288,7 @@ impl SubscriberInner {
     }
 
     /// The present generation of the entry that the handle names, if the handle names this segment.
-    fn entry_generation(&self, handle: &Handle) -> Option<u32> {
+    fn entry_generation(&self, handle: &MessageHandle) -> Option<u32> {
         let attachment = &self.attachment;
         let index = u16::try_from(handle.entry).ok().filter(|_| handle.topic_id == attachment.topic.0)?;
         Some(attachment.segment.words(MessageIndex(index)).life()?.generation.0)

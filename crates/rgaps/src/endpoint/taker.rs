@@ -24,7 +24,7 @@ use crate::endpoint::subscriber::SubscriberInner;
 use crate::endpoint::take_by_handle::TakeByHandleError;
 use crate::endpoint::take_error::TakeError;
 use crate::endpoint::tasks::Enlistment;
-use crate::handle::Handle;
+use crate::handle::MessageHandle;
 use crate::statistics::SubscriberStatistics;
 use crate::types::{Meta, MetaError};
 
@@ -257,7 +257,7 @@ impl<D: Decoder> Taker<D> {
     /// See `Subscriber::take_by_handle_unless`.
     pub(crate) fn take_by_handle_unless(
         &self,
-        handle: &Handle,
+        handle: &MessageHandle,
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,
