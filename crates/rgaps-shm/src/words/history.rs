@@ -63,6 +63,9 @@ impl History {
             if let Some(kept) = kept.filter(|kept| kept.front() == Some(&message)) {
                 kept.pop_front();
                 self.count -= 1;
+                if kept.is_empty() {
+                    self.kept.remove(&publisher);
+                }
                 return Some(message);
             }
         }
@@ -114,5 +117,18 @@ mod tests {
         assert_eq!(gone, 10_000 - 4);
         let rest: Vec<u16> = std::iter::from_fn(|| history.pop_oldest()).map(|message| message.index.0).collect();
         assert_eq!(rest, [0, 9997, 9998, 9999, 10_000]);
+    }
+
+    #[test]
+    fn publishers_of_which_nothing_is_kept_any_more_take_no_memory() {
+        // A host invents a publisher for each message, and its port has entries for eight.
+        let mut history = History::default();
+        for n in 0..10_000 {
+            history.push(n, 1, message(n as u16), |_| ());
+            if history.count > 8 {
+                assert_eq!(history.pop_oldest(), Some(message((n - 8) as u16)));
+            }
+        }
+        assert_eq!((history.count, history.kept.len()), (8, 8));
     }
 }
