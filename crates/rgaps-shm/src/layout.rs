@@ -27,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -148,8 +148,6 @@ pub struct SubscriberRecord {
     pub lost: AtomicU64,
     /// Place of its own words in its client's file (pages.rs).
     pub place: AtomicU32,
-    /// How many ports of remote hosts had ended when it joined: it had the history of the others.
-    pub ended_ports: AtomicU32,
 }
 
 /// Names the subscriber that a place belongs to. The manager writes it before another process uses the place.
@@ -252,7 +250,7 @@ pub struct MessageEntry {
     pub sequence: AtomicU64,
     /// Subscribers whose `joined` is below this do not get the message: it was published to them before. 0: every subscriber gets it.
     pub since: AtomicU64,
-    /// Subscribers whose `ended_ports` is below this do not get the message: a former port gave it to them. 0: every subscriber gets it.
+    /// Subscribers that looked for history before so many ports had ended do not get the message: a former port gave it to them. 0: every subscriber gets it.
     pub since_ports: AtomicU32,
     /// 1: only subscribers that want history get the message.
     pub is_history: AtomicU32,

@@ -4,7 +4,7 @@
 //!             publisher's slot and pool are freed only when none of its messages is left.
 //! Deaths      the manager may be killed anywhere: its successor finds the same words and repeats the steps.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
@@ -218,7 +218,6 @@ impl SlotTable {
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
             words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
             words.lost.store(0, Ordering::Relaxed);
-            words.ended_ports.store(self.ended_ports().load(Ordering::Relaxed), Ordering::Relaxed);
             words.joined.store(JOINING, Ordering::Relaxed);
             let visible = || {
                 // The bit first: if this manager dies in between, its successor finds the slot free and clears the bit.
@@ -232,13 +231,9 @@ impl SlotTable {
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
     }
 
-    /// Counts a port of a remote host that has ended, and returns how many have. Subscribers that join from now on have not had its history.
+    /// Counts a port of a remote host that has ended, and returns how many have. Subscribers that look for history from now on have not had its history.
     pub fn end_port(&self) -> u32 {
-        self.ended_ports().fetch_add(1, Ordering::Relaxed).wrapping_add(1)
-    }
-
-    fn ended_ports(&self) -> &AtomicU32 {
-        &self.segment.header().ended_ports
+        self.segment.header().ended_ports.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// A subscriber's own words, if this manager has them. A successor has them once the client has handed them back.

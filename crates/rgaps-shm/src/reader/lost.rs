@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use crate::reader::past::history;
 use crate::reader::peek::{read_life, walk};
 use crate::reader::port::ReaderPort;
 use crate::words::history::MessageRef;
@@ -39,18 +40,35 @@ impl ReaderPort {
         self.trim_backlog();
     }
 
-    /// Adds to the backlog the messages before this position that history keeps. Returns their number.
+    /// Adds to the backlog the messages before this position that history keeps. Returns how many of them `lost_between` counts.
     fn spare_history(&mut self, until: Position) -> u64 {
         let queue = self.segment.queue();
-        let before = self.backlog.len();
-        for position in (self.cursor.max(queue.begin()).0..until.0).map(Position) {
-            let Slot::Message(named) = queue.read(position) else { continue };
-            let Some(generation) = self.waiting(position, named) else { continue };
-            if self.segment.words(named.message).want(self.pages.hold(named.message), generation) {
-                self.backlog.push_back((position, MessageRef { index: named.message, generation }));
+        let begin = queue.begin().min(until);
+        let mut counted = 0;
+        // Overrun positions do not name their messages any more; the table does.
+        let overrun = if self.cursor < begin { history(&self.segment, begin) } else { Vec::new() };
+        for (position, message) in overrun.into_iter().filter(|(position, _)| *position >= self.cursor) {
+            let named = Named { message: message.index, generation: message.generation.low() };
+            if self.waiting(position, named) == Some(message.generation) && self.is_spared(message) {
+                self.backlog.push_back((position, message));
+                counted += 1;
             }
         }
-        (self.backlog.len() - before) as u64
+        for position in (self.cursor.max(begin).0..until.0).map(Position) {
+            let Slot::Message(named) = queue.read(position) else { continue };
+            let Some(generation) = self.waiting(position, named) else { continue };
+            let message = MessageRef { index: named.message, generation };
+            let is_counted = self.is_lost(position, named);
+            if self.is_spared(message) {
+                self.backlog.push_back((position, message));
+                counted += u64::from(is_counted);
+            }
+        }
+        counted
+    }
+
+    fn is_spared(&self, MessageRef { index, generation }: MessageRef) -> bool {
+        self.segment.words(index).want(self.pages.hold(index), generation)
     }
 
     /// Moves past an overrun position at the cursor. If the tail shows no overrun, another process overwrote the slot, and its message is lost.

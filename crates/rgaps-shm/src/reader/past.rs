@@ -12,6 +12,9 @@ use crate::words::history::MessageRef;
 use crate::words::message::Life;
 use crate::words::queue::{MessageIndex, Named, Position, Slot};
 
+/// How often a late joiner looks for history while ports end.
+const LOOKS_MAX: usize = 8;
+
 /// Marks the last `depth` messages (0: all) that history keeps from before `joined` as WANTED, and returns them, oldest first.
 pub(crate) fn want_history(
     segment: &Segment,
@@ -24,6 +27,29 @@ pub(crate) fn want_history(
     let kept = kept.into_iter().skip(skip);
     kept.filter(|(_, message)| segment.words(message.index).want(pages.hold(message.index), message.generation))
         .collect()
+}
+
+/// Like `want_history`. Also returns how many ports of remote hosts had ended when it looked: it has the history of none of these.
+pub(crate) fn want_history_of_ports(
+    segment: &Segment,
+    pages: &SubscriberPages,
+    joined: Position,
+    depth: u64,
+) -> (VecDeque<(Position, MessageRef)>, u32) {
+    let ended_ports = || segment.header().ended_ports.load(Ordering::Acquire);
+    let mut ended = ended_ports();
+    let mut wanted = want_history(segment, pages, joined, depth);
+    // A port may have ended meanwhile. Publishers can write the count, so the number of looks is bounded.
+    for _ in 1..LOOKS_MAX {
+        let now = ended_ports();
+        if now == ended {
+            break;
+        }
+        wanted.iter().for_each(|(_, message)| pages.hold(message.index).pass(message.generation));
+        ended = now;
+        wanted = want_history(segment, pages, joined, depth);
+    }
+    (wanted, ended)
 }
 
 /// The messages that history keeps from before `before`, oldest first: the last ones of each publisher.

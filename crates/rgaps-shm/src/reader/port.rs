@@ -24,7 +24,7 @@ use crate::layout::{SlotState, SubscriberRecord, SubscriberWords};
 use crate::notify::{FutexWait, wake_waiting_publishers};
 use crate::pages::SubscriberPages;
 use crate::reader::held::{Held, HeldCounts, read_info};
-use crate::reader::past::{history, want_history};
+use crate::reader::past::{history, want_history, want_history_of_ports};
 use crate::reader::peek::{read_life, walk};
 use crate::reader::ready_count::{ReadyCount, SET_ASIDE_MAX};
 use crate::reader::seen_publishers::SeenPublishers;
@@ -85,6 +85,8 @@ pub struct ReaderPort {
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) cursor: Position,
     pub(crate) joined: Position,
+    /// How many ports of remote hosts had ended when it looked for history.
+    ended_ports: u32,
     /// Messages that history keeps from before it joined, oldest first: WANTED, not held. A sender's are those before its cursor.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
     /// Positions at or after the cursor that takes by name have given out or released.
@@ -117,13 +119,17 @@ impl ReaderPort {
         // The manager set `joined` after this slot became visible to publishers, so no message from there on is missed (join.rs).
         let joined = Position(subscriber.joined.load(Ordering::Acquire));
         let depth = subscriber.depth.load(Ordering::Relaxed);
-        let backlog = if history { want_history(&segment, &pages, joined, depth) } else { VecDeque::new() };
+        let (backlog, ended_ports) = match history {
+            true => want_history_of_ports(&segment, &pages, joined, depth),
+            false => (VecDeque::new(), segment.header().ended_ports.load(Ordering::Acquire)),
+        };
         let waiter = FutexWait::for_messages(segment.clone(), pages.clone());
         Ok(Self {
             segment,
             pages,
             cursor: joined,
             joined,
+            ended_ports,
             backlog,
             out_of_turn: BTreeSet::new(),
             set_aside: VecDeque::new(),
@@ -217,7 +223,7 @@ impl ReaderPort {
 
     /// Every message before this position was taken, or is lost for this reader.
     pub fn passed(&self) -> Position {
-        self.backlog.front().map_or_else(|| self.cursor.max(self.oldest_in_depth()), |(first, _)| *first)
+        self.backlog.front().map_or(self.cursor, |(first, _)| *first)
     }
 
     /// Keep-last depth; 0 is keep-all.
@@ -248,7 +254,7 @@ impl ReaderPort {
         let entry = self.segment.message(named.message);
         let (since, ports) = (entry.since.load(Ordering::Relaxed), entry.since_ports.load(Ordering::Relaxed));
         let is_it = since <= self.joined.0
-            && ports <= self.record().ended_ports.load(Ordering::Relaxed)
+            && ports <= self.ended_ports
             && (self.wants_history || entry.is_history.load(Ordering::Relaxed) == 0);
         position < self.joined || is_it || read_life(&self.segment, entry, position, named).is_none()
     }
@@ -403,7 +409,8 @@ impl ReaderPort {
         });
         kept.filter_map(|(position, message)| {
             let named = Named { message: message.index, generation: message.generation.low() };
-            match self.hold(position, named) {
+            // Whatever the number: history keeps these messages in any case.
+            match self.hold_life(position, named, self.segment.life_at(position, named), |_| u32::MAX) {
                 Ok(Attempt::Held(held)) if held.message == message => Some(held),
                 _ => None,
             }
