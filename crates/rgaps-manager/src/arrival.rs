@@ -438,9 +438,18 @@ impl Arrival {
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(name) {
                 // A message that has arrived is lost for all subscribers that are here now.
-                let dropped_at = (!skipped).then(|| self.setup.slot_table.segment().queue().end());
+                let is_queued = !skipped && source == Source::Queue;
+                let dropped_at = is_queued.then(|| self.setup.slot_table.segment().queue().end());
                 self.setup.slot_table.count_lost(lost, since);
-                self.setup.slot_table.count_lost(1, dropped_at.unwrap_or(since));
+                match source {
+                    Source::Queue => self.setup.slot_table.count_lost(1, dropped_at.unwrap_or(since)),
+                    // Nobody is owed it.
+                    Source::History => {}
+                    Source::OwedHistory => {
+                        let since = self.history_since(name.publisher, since);
+                        self.setup.slot_table.count_lost(1, since);
+                    }
+                }
                 self.state.received.give_up(name, dropped_at);
             }
             return Ok(());

@@ -89,7 +89,8 @@ impl Outbox {
     pub(crate) fn new() -> Self {
         Self {
             queue: VecDeque::with_capacity(OUTBOX_MAX),
-            next_id: 1,
+            // A gap notice that is posted before the first message has an id before it.
+            next_id: ID_STEP,
             posted_id: 0,
             stager: None,
             skipped: VecDeque::new(),
@@ -458,5 +459,31 @@ mod tests {
             assert_eq!(taken[2..], [0; 6], "staged: {}", staged.is_some());
             assert!(staged.is_some() || taken[..2] == [0; 2]);
         }
+    }
+
+    #[test]
+    fn a_gap_notice_is_posted_before_the_first_message() {
+        let topic = Topic::create(TopicKey::new(0, "first").unwrap(), "rgaps/Bytes").unwrap();
+        let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
+        let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
+        let pool = DeviceMemoryManager::new(backend).create(&topic.pools, slot, 1 << 20).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let mut port = WriterPort::new(topic.segment.clone(), slot, right).unwrap();
+        let slot = topic.slot_table.admit_subscriber(&SubscriberSpec::default(), &SubscriberFile::create().unwrap());
+        let pages = topic.slot_table.pages(slot.unwrap()).unwrap();
+        let mut reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
+        let loan = port.loan(1, Exhaustion::Refuse).unwrap();
+        let info = MessageInfo { publisher: 1, sequence: 1, bytes: 1, ..MessageInfo::default() };
+        port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+        let mut outbox = Outbox::new();
+        outbox.connected(true, &HashMap::new(), None).unwrap();
+        let held = reader.take().unwrap().unwrap();
+        let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
+        outbox.push(held, pool, envelope, 0);
+        let geometry = RingGeometry::new(RingOptions::default()).unwrap();
+        let mut link = Sink { geometry, counters: SenderCounters::default(), ended: None };
+        let notice = Envelope::seal(&MessageInfo::default(), 0, Unsent { previous: 0, skipped: true }, &[]);
+        let skipped = MessageName { publisher: 2, sequence: 5 };
+        assert!(outbox.post_gap_notice(&mut link, &notice, skipped).unwrap(), "it names what was published before");
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Received {
     /// Where the queue here ended at the last hand-shake of a host of which nothing was known.
     start: Position,
     has_begun: bool,
+    /// See `unsubscribe`.
+    is_unsubscribed: bool,
     /// How many ports had ended when the last one of this host had, for publishers of which nothing else says what the ports have had.
     ended_ports: u32,
 }
@@ -69,7 +71,7 @@ impl Received {
     /// For a host of which nothing is known. `records`: those of the topic.
     pub(crate) fn new(source_host: [u8; 16], records: ArrivalRecords) -> Self {
         let (known, start) = (HashMap::new(), Position(0));
-        Self { source_host, records, known, start, has_begun: false, ended_ports: 0 }
+        Self { source_host, records, known, start, has_begun: false, is_unsubscribed: false, ended_ports: 0 }
     }
 
     /// The last port has ended, as the `ended_ports`th of the topic.
@@ -80,6 +82,11 @@ impl Received {
             known.history.end_port(ended_ports);
             write(records, known);
         }
+    }
+
+    /// The port ends because nobody subscribes here: the host owes nothing that it publishes before the next hand-shake.
+    pub(crate) fn unsubscribe(&mut self) {
+        self.is_unsubscribed = true;
     }
 
     /// Takes over what the segment says of publishers, for a host of which nothing else is known.
@@ -125,7 +132,9 @@ impl Received {
     /// Begins a connection. `end`: where the queue here ends. False for a host of which nothing is known: it owes only what it publishes from now
     /// on.
     pub(crate) fn hand_shake(&mut self, end: Position) -> bool {
-        let remembers = !self.known.is_empty() || std::mem::replace(&mut self.has_begun, true);
+        let is_owed = !std::mem::take(&mut self.is_unsubscribed);
+        let remembers = is_owed && (!self.known.is_empty() || self.has_begun);
+        self.has_begun = true;
         if !remembers {
             self.start = end;
         }

@@ -290,8 +290,12 @@ impl Sender {
         });
         for held in again {
             let source = self.sent.source_in_history(held.info());
-            let held = self.pack(held, source).filter(|held| lacks_pool(&self.setup, held.pool()));
-            held.into_iter().for_each(|held| self.without_pool.keep(held, source));
+            let Some(held) = self.pack(held, source) else { continue };
+            match lacks_pool(&self.setup, held.pool()) {
+                true => self.without_pool.keep(held, source),
+                // The pool may have been handed back in between.
+                false => drop(self.pack(held, source)),
+            }
         }
     }
 
@@ -429,14 +433,16 @@ impl Sender {
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
-            match self.pack(held, source) {
-                None => {}
-                Some(held) if lacks_pool(&self.setup, held.pool()) => self.keep(held, source),
-                Some(held) => {
-                    tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
-                    // A loss makes the sender look for skipped messages, which it names to the other host.
-                    self.reader.lose(held);
-                }
+            let Some(held) = self.pack(held, source) else { continue };
+            if lacks_pool(&self.setup, held.pool()) {
+                self.keep(held, source);
+                continue;
+            }
+            // The pool may have been handed back in between.
+            if let Some(held) = self.pack(held, source) {
+                tracing::error!("a message is dropped: its bytes are outside its pool, or have no memory here");
+                // A loss makes the sender look for skipped messages, which it names to the other host.
+                self.reader.lose(held);
             }
         }
         took

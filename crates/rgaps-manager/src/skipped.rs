@@ -34,8 +34,8 @@ struct Missed {
 pub(crate) struct GapNotices {
     /// What the reader had missed at the last look, if all of it could be named, and when that was.
     looked: Option<(Option<Missed>, Instant)>,
-    /// How many messages were lost at the last look for those of publishers that the other host does not know.
-    looked_for_new: Option<u64>,
+    /// How many messages were lost, and never completed, at the last look for those of publishers that the other host does not know.
+    looked_for_new: Option<(u64, u64)>,
 }
 
 /// What is being sent.
@@ -99,8 +99,8 @@ impl GapNotices {
             // Without room for the notice, the message shows the gap.
             of.post_note(link, skipped, previous)?;
         }
-        let lost = of.reader.losses_so_far();
-        if self.looked_for_new == Some(lost) || of.reader.awaits_bytes() {
+        let missed = (of.reader.losses_so_far(), of.reader.counters().poisoned);
+        if self.looked_for_new == Some(missed) || of.reader.awaits_bytes() {
             return Ok(());
         }
         of.control.take_left().into_iter().for_each(|(publisher, last)| of.sent.note_left(publisher, last));
@@ -118,7 +118,7 @@ impl GapNotices {
                 is_complete &= of.post_note(link, skipped, previous)?;
             }
         }
-        self.looked_for_new = is_complete.then_some(lost);
+        self.looked_for_new = is_complete.then_some(missed);
         Ok(())
     }
 }

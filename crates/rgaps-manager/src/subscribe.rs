@@ -428,6 +428,9 @@ fn last_in_segment(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastRec
 /// Notes what has arrived through a port that ends, so that no message arrives twice after a network cut.
 fn depart(topic: &mut Topic, host: HostId, mut state: ArrivalState) {
     topic.drain(state.slot());
+    if topic.subscribers.is_empty() {
+        state.received.unsubscribe();
+    }
     state.received.end_port(topic.slot_table.end_port());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
         let silent = topic.departed.iter().min_by_key(|(_, received)| received.last()).map(|(silent, _)| *silent);

@@ -310,3 +310,124 @@ fn a_late_joiner_gets_the_last_k_of_each_publisher_and_none_of_volatile_ones() {
     }
     assert_eq!(taken, [(PUBLISHER, 2), (PUBLISHER, 3), (PUBLISHER, 4), (9, 4)]);
 }
+
+/// Takes what comes within some seconds, or so many messages.
+fn take_within(subscriber: &mut Subscriber, most: usize) -> Vec<(u64, u64)> {
+    let (start, mut taken) = (Instant::now(), Vec::new());
+    while taken.len() < most && start.elapsed() < Duration::from_secs(8) {
+        match subscriber.reader.take().unwrap() {
+            Some(held) => taken.push((held.info().publisher, held.info().sequence)),
+            None => rgaps_testing::pause(),
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_late_joiner_gets_a_latched_message_though_the_queue_went_round_first() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut early = joiner(&pair, Durability::Volatile, 200);
+    pair.announce(true);
+    pair.send(1);
+    assert_eq!(early.sequences_to(1), [1]);
+    pair.cut();
+    let mut latched = unsent::Newcomer::join(&pair, 8);
+    latched.publish(1, 1);
+    (0..70_000).for_each(|_| pair.publish_one(1));
+    pair.mend();
+    pair.wake_sender();
+    let last = (PUBLISHER, pair.sequence);
+    until("the last message", || take_within(&mut early, 1) == [last]);
+    let mut late = joiner(&pair, Durability::TransientLocal, 200);
+    assert_eq!(take_within(&mut late, 1), [(8, 1)]);
+}
+
+#[test]
+fn a_late_joiner_gets_all_history_also_if_it_is_most_of_its_publishers_entries() {
+    let mut pair = Pair::new(host(), 400, 60_000);
+    pair.latch(300);
+    let mut early = joiner(&pair, Durability::Volatile, 400);
+    pair.announce(true);
+    until("the link", || pair.status().contains("connected over"));
+    // What the manager gives it: `message_count` and its history.
+    let spec = PublisherSpec { publisher: 8, messages: 256 + 300, ..Default::default() };
+    let mut publisher = unsent::Newcomer::join_with(&pair, &spec, &pair.topic.pools);
+    (0..300).for_each(|_| publisher.publish(1, 300));
+    pair.wake_sender();
+    assert_eq!(take_within(&mut early, 300).len(), 300);
+    until("the acknowledgement", || pair.status().contains("300 messages sent"));
+    pair.cut();
+    end_port(&pair);
+    let mut late = joiner(&pair, Durability::TransientLocal, 400);
+    pair.mend();
+    let taken = take_within(&mut late, 300);
+    assert_eq!((taken.len(), taken.last(), late.lost()), (300, Some(&(8, 300)), 0));
+}
+
+#[test]
+fn a_volatile_subscriber_that_follows_the_last_one_gets_nothing_from_before() {
+    let (mut pair, early) = latched();
+    // The last subscriber leaves, and the sender ends. The topic stays, since that host has another program in it.
+    {
+        let mut to = pair.to();
+        to.topic.slot_table.release_subscriber(early.reader.slot());
+        to.topic.subscribers.clear();
+        to.refuse = Some(RingRefusal::NoSubscribers("pair".to_owned()));
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+    }
+    pair.announce(false);
+    until("the end of the sender", || pair.events.try_iter().any(|event| matches!(event, Event::SenderEnded { .. })));
+    until("the end of the arrival", || {
+        pair.to().read_events();
+        !pair.to().is_connected()
+    });
+    let mut outbound = pair.topic.outbound.remove(&TO).unwrap();
+    outbound.join();
+    pair.topic.slot_table.release_subscriber(outbound.slot);
+    end_port(&pair);
+    (0..3).for_each(|_| pair.send(100));
+    // No cut, and no manager has died.
+    let mut volatile = joiner(&pair, Durability::Volatile, 60);
+    pair.to().refuse = None;
+    pair.announce(true);
+    until("the link", || pair.status().contains("connected over"));
+    pair.send(100);
+    assert_eq!((volatile.sequences_to(12), volatile.lost()), (vec![12], 0), "it wants no history");
+}
+
+#[test]
+fn history_from_before_the_link_for_which_there_is_no_room_is_lost_for_nobody() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(1);
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.qos.exhaustion = Exhaustion::Refuse);
+    pair.send(900_000);
+    let mut another = unsent::Newcomer::join(&pair, 9);
+    another.publish(900_000, 1);
+    let latched = joiner(&pair, Durability::TransientLocal, 60);
+    let mut volatile = joiner(&pair, Durability::Volatile, 60);
+    pair.announce(true);
+    until("the link", || pair.status().contains("connected over"));
+    pair.send(1);
+    assert_eq!(volatile.sequences_to(2), [2]);
+    assert_eq!((latched.lost(), volatile.lost()), (0, 0), "one message was published since they joined");
+}
+
+#[test]
+fn a_late_joiner_gets_the_history_though_a_port_ends_while_it_joins() {
+    let (mut pair, _early) = latched();
+    pair.cut();
+    // The manager has given it a slot, and its program has not looked for history yet.
+    let (segment, pages) = {
+        let mut to = pair.to();
+        let spec = SubscriberSpec { depth: 60, ..Default::default() };
+        let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+        let qos = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
+        to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
+        (to.topic.segment.clone(), to.topic.slot_table.pages(slot).unwrap())
+    };
+    end_port(&pair);
+    let mut late = Subscriber { reader: ReaderPort::new(segment, pages, true).unwrap() };
+    pair.mend();
+    assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+}

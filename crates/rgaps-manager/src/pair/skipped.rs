@@ -121,3 +121,51 @@ fn a_keep_all_host_that_takes_messages_again_is_keep_all_again() {
     subscriber.sequences_to(21);
     until("keep-all", || depth(&pair) == 0);
 }
+
+#[test]
+fn the_history_of_a_third_host_hides_no_message_that_a_sender_skips() {
+    let mut pair = Pair::new(host(), 1, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 1);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // What `SubscribeManager` has for a third host that publishes to this one.
+    let spec = PublisherSpec { publisher: 0, remote: true, ..Default::default() };
+    let mut third = Newcomer::join_with(&pair, &spec, &pair.topic.pools);
+    // A burst: five messages of the newcomer, the third host's history, one message of the pair's publisher.
+    (0..5).for_each(|_| newcomer.publish(1, 0));
+    for sequence in 1..=5 {
+        let loan = third.port.loan(1, Exhaustion::DropOldest).unwrap();
+        let info = MessageInfo { publisher: 30, sequence, source_host: [3; 16], bytes: 1, ..MessageInfo::default() };
+        third.port.publish_history(loan, &MessageSpec { info, meta: &[], history_depth: 5 }).unwrap();
+    }
+    pair.publish_one(1);
+    pair.wake_sender();
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // The newcomer falls silent.
+    until("the gap notice", || subscriber.lost() == 5);
+}
+
+#[test]
+fn a_poisoned_first_message_counts_for_no_subscriber_that_joined_after_it() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(1);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // The first message of a new publisher, whose stream fails.
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    let loan = newcomer.port.loan(1, Exhaustion::DropOldest).unwrap();
+    let spec = MessageSpec { info: newcomer.next(1), meta: b"meta", history_depth: 0 };
+    let (_, pending) = newcomer.port.publish_pending(loan, &spec).unwrap();
+    assert!(pending.poison());
+    pair.send(1);
+    assert_eq!(subscriber.sequences_to(2), [2]);
+    // Everything so far was published, and lost, before this one joins.
+    let mut late = pair.subscriber();
+    pair.send(1);
+    assert_eq!((subscriber.sequences_to(3), late.sequences_to(3)), (vec![3], vec![3]));
+    until("the gap notice", || subscriber.lost() == 1);
+    assert_eq!(late.lost(), 0, "one message was published since it joined, and it has taken it");
+}
