@@ -14,6 +14,7 @@
 //!             AN3 what the directory refused for lack of room is queried again when there is room (`poll_ask`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
@@ -196,8 +197,9 @@ struct Known {
 #[derive(Debug)]
 struct Asking {
     scope: Scope,
-    /// What was withdrawn since the query began: an answer that contains it is older.
-    gone: HashSet<(HostId, String)>,
+    /// Hashes of what was withdrawn since the query began: an answer that contains it is older. Other hosts cannot predict them.
+    gone: HashSet<u64>,
+    hasher: RandomState,
 }
 
 /// The announcements of other hosts.
@@ -262,14 +264,16 @@ impl Announcements {
             && asking.scope.is_none_or(|scope| scope == gone.0)
             && asking.gone.len() <= GONE_MAX
         {
-            asking.gone.insert(gone);
+            asking.gone.insert(asking.hasher.hash_one(gone));
         }
         self.keep(now, announcement)
     }
 
     /// Takes an announcement that a query found.
     pub fn handle_answer(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
-        let has_gone = |asking: &Asking| announcement.would_go_as().is_none_or(|what| asking.gone.contains(&what));
+        let has_gone = |asking: &Asking| {
+            announcement.would_go_as().is_none_or(|what| asking.gone.contains(&asking.hasher.hash_one(what)))
+        };
         match &self.asking {
             Some(asking) if asking.gone.len() <= GONE_MAX && !has_gone(asking) => self.keep(now, announcement),
             _ => Ok(false),
@@ -290,7 +294,7 @@ impl Announcements {
             return None;
         }
         let scope = self.directory.poll_missed()?;
-        self.asking = Some(Asking { scope, gone: HashSet::new() });
+        self.asking = Some(Asking { scope, gone: HashSet::new(), hasher: RandomState::new() });
         self.counters.asked_again += 1;
         Some(scope)
     }

@@ -399,7 +399,9 @@ impl Directory {
 
     fn forget_if_empty(&mut self, host: HostId) {
         if self.hosts.get(&host).is_some_and(|entry| entry.names.is_empty() && entry.endpoints.is_empty()) {
-            self.hosts.remove(&host);
+            if self.hosts.remove(&host).is_some_and(|entry| entry.missed) {
+                self.missed.retain(|(of, _)| *of != Some(host));
+            }
             self.freed += 1;
         }
     }
@@ -428,6 +430,22 @@ mod tests {
     fn bounded(hosts: usize, endpoints: usize, of_host: usize) -> Directory {
         let [hosts_max, endpoints_max, endpoints_host_max] = [hosts, endpoints, of_host].map(|count| count as u64);
         Directory::new(&Limits { hosts_max, endpoints_max, endpoints_host_max, ..Limits::default() })
+    }
+
+    #[test]
+    fn a_host_that_comes_and_goes_leaves_nothing_to_query_again() {
+        let mut directory = bounded(8, 100, 2);
+        let publisher = |name: &str| endpoint(name, Role::Publisher, "x");
+        for _ in 0..100 {
+            for n in 0..3 {
+                let _ = directory.endpoint_up(host(1), &n.to_string(), publisher(&format!("t{n}")));
+            }
+            (0..2).for_each(|n| {
+                directory.endpoint_down(host(1), &n.to_string());
+            });
+        }
+        assert_eq!((directory.refused(), directory.missed.len()), (100, 0));
+        assert_eq!(directory.poll_missed(), None);
     }
 
     #[test]

@@ -56,6 +56,13 @@ pub enum NetworkEvent {
         /// Takes the answer.
         responder: RingResponder,
     },
+    /// A host sends a request that cannot be read.
+    RingRefused {
+        /// The answer.
+        refusal: RingRefusal,
+        /// Takes the answer. Sending it may block while the requesting host does not read.
+        responder: RingResponder,
+    },
 }
 
 /// The network cannot be used.
@@ -164,7 +171,7 @@ impl Network {
         let asked = sink.clone();
         let queryable = session
             .declare_queryable(format!("rgaps/1/{host}/ring"))
-            .callback(move |query| answer(query, asked.as_ref()))
+            .callback(move |query| asked(ring_requested(query)))
             .wait()
             .map_err(failed("offering rings"))?;
         let token = session
@@ -356,20 +363,15 @@ impl RingResponder {
     }
 }
 
-fn answer(query: Query, sink: &dyn Fn(NetworkEvent)) {
-    let refuse = |query: Query, refusal: RingRefusal| {
-        tracing::warn!("a ring request was refused: {refusal}");
-        RingResponder(query).answer(&Err(refusal));
+fn ring_requested(query: Query) -> NetworkEvent {
+    let read = match query.payload().map(bytes_of).transpose() {
+        Ok(payload) => RingRequest::of_json(&payload.unwrap_or_default()),
+        Err(bytes) => Err(RingRefusal::Failed(too_long("the request", bytes))),
     };
-    let payload = match query.payload().map(bytes_of).transpose() {
-        Ok(payload) => payload.unwrap_or_default(),
-        Err(bytes) => return refuse(query, RingRefusal::Failed(too_long("the request", bytes))),
-    };
-    match RingRequest::of_json(&payload) {
-        Ok(request) => {
-            sink(NetworkEvent::RingRequested { request: Box::new(request), responder: RingResponder(query) });
-        }
-        Err(refusal) => refuse(query, refusal),
+    let responder = RingResponder(query);
+    match read {
+        Ok(request) => NetworkEvent::RingRequested { request: Box::new(request), responder },
+        Err(refusal) => NetworkEvent::RingRefused { refusal, responder },
     }
 }
 
@@ -399,7 +401,8 @@ fn announced(key: &str, up: bool) -> Option<Announcement> {
             let name = text::plain(&name).into_owned();
             Some(if up { Announcement::HostUp { host, name } } else { Announcement::HostDown { host, name } })
         }
-        ("endpoint", token, true) if token.len() <= 2 * ENDPOINT_BYTES_MAX => {
+        ("endpoint", token, _) if token.len() > 2 * ENDPOINT_BYTES_MAX => None,
+        ("endpoint", token, true) => {
             let endpoint = text::from_json(&unhex(token)?).ok()?;
             Some(Announcement::EndpointUp { host, token: token.to_owned(), endpoint })
         }
@@ -639,6 +642,11 @@ mod tests {
             .callback(move |reply| drop(answers.send(reply.into_result().map(|s| s.payload().to_bytes().into_owned()))))
             .wait()
             .unwrap();
+        let (refusal, responder) = until(second_events, |event| match event {
+            NetworkEvent::RingRefused { refusal, responder } => Some((refusal, responder)),
+            _ => None,
+        });
+        responder.answer(&Err(refusal));
         let said: Result<RingOffer, RingRefusal> =
             serde_json::from_slice(&answer.recv_timeout(LONG).unwrap().unwrap()).unwrap();
         assert!(said.unwrap_err().to_string().contains("65536 B are read"));

@@ -42,6 +42,9 @@ const SUBJECTS_MISSING: [(&str, &str); 2] = [
     ("usernames", "users and passwords are not built in, so no host would match"),
     ("cert_common_names", "TLS and QUIC links are not built in, so no host would match"),
 ];
+/// How long a thread of zenoh waits for a host that does not read before it closes the connection, in ms. All hosts share two such threads. A host
+/// behind a slow network reads one batch of zenoh's, 64 KiB, in this time even at 1 Mbit/s.
+const BLOCKED_MS: u64 = 1000;
 /// For each kind of zenoh node: no kinds of nodes.
 const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
 const ONLY_TCP: &str = "only links over tcp are built in";
@@ -76,6 +79,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
             (config.peer_timeout_ms / 2).clamp(LEASE_MS_MIN, OPEN_TIMEOUT_MS_MAX).to_string(),
         ),
         ("connect/retry", RETRY.to_owned()),
+        ("transport/link/tx/queue/congestion_control/block/wait_before_close", (BLOCKED_MS * 1000).to_string()),
     ];
     // A file's own values win.
     let ours: Vec<_> =
@@ -290,6 +294,8 @@ mod tests {
         let retry = said(&zenoh, "connect/retry");
         assert_eq!((&retry["period_init_ms"], &retry["period_max_ms"]), (&250.into(), &500.into()));
         assert_eq!(said(&zenoh, "transport/unicast/open_timeout"), 2500);
+        let block = "transport/link/tx/queue/congestion_control/block/wait_before_close";
+        assert_eq!(said(&zenoh, block), 1_000_000);
         let file = "{connect: {retry: {period_max_ms: 9000}}, transport: {unicast: {open_timeout: 7000}}}";
         let zenoh = read(of("open"), file).unwrap().unwrap();
         assert_eq!(said(&zenoh, "connect/retry")["period_max_ms"], 9000);

@@ -32,12 +32,13 @@ impl Links {
     pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPermit, OverBudget> {
         let mut by_host = self.by_host();
         let of_host = by_host.get(&host).copied().unwrap_or_default();
-        let over = if !self.fds.has_room_for_links() {
-            Some(Budget::SpareFds)
-        } else if of_host >= self.limits.count(Budget::LinksOfHost) {
+        // System calls last: other hosts decide how often this is tried.
+        let over = if of_host >= self.limits.count(Budget::LinksOfHost) {
             Some(Budget::LinksOfHost)
+        } else if by_host.values().sum::<usize>() >= self.limits.count(Budget::Links) {
+            Some(Budget::Links)
         } else {
-            (by_host.values().sum::<usize>() >= self.limits.count(Budget::Links)).then_some(Budget::Links)
+            (!self.fds.has_room_for_links()).then_some(Budget::SpareFds)
         };
         if let Some(over) = over {
             let budget = self.limits.over(over);

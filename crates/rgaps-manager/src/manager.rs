@@ -37,6 +37,10 @@ use crate::topics::{Topic, Topics};
 
 /// Requests of a client before others have their turn.
 const REQUESTS_A_TURN: usize = 8;
+/// New clients that are accepted before others are served.
+const ACCEPTS_A_TURN: usize = 16;
+/// Topics for which a tick tries again to start senders.
+const RELINKS_A_TICK: usize = 4;
 /// Events of workers before clients have their turn again.
 const EVENTS_A_TURN: usize = 32;
 /// How often the manager looks at what no file descriptor reports: draining pools, offers, deaths of clients that are not connected, idleness.
@@ -74,6 +78,8 @@ pub(crate) struct Manager {
     /// A topic has a draining publisher of which something is left.
     has_draining: bool,
     ticked_at: Option<Instant>,
+    /// The last topic for which `relink_some` tried.
+    relinked: Option<TopicId>,
     pub(crate) network_reports: NetworkReports,
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
@@ -138,6 +144,7 @@ impl Manager {
             has_more: false,
             has_draining: false,
             ticked_at: None,
+            relinked: None,
             network_reports: NetworkReports::new(first_host_due),
             idle_since: Some(Instant::now()),
             full_until: None,
@@ -254,7 +261,7 @@ impl Manager {
     }
 
     fn accept(&mut self) {
-        loop {
+        for _ in 0..ACCEPTS_A_TURN {
             match self.runtime_files.listener().accept() {
                 Ok(Some(connection)) => {
                     if let Some(oldest) = self.clients.oldest_unconfirmed() {
@@ -468,6 +475,19 @@ impl Manager {
         self.topic_changed(id);
     }
 
+    /// Tries again to start senders that lacked a permit, a slot or a file descriptor: for a few topics, since each may lack very many.
+    fn relink_some(&mut self) {
+        let lacks = |topic: &&Topic| !topic.without_sender.is_empty();
+        let mut lacking: Vec<TopicId> = self.topics.values().filter(lacks).map(|topic| topic.id).collect();
+        lacking.sort_unstable();
+        let behind = lacking.partition_point(|id| self.relinked.is_some_and(|last| *id <= last));
+        lacking.rotate_left(behind);
+        for id in lacking.into_iter().take(RELINKS_A_TICK) {
+            self.relinked = Some(id);
+            self.relink(id);
+        }
+    }
+
     /// What no file descriptor tells, for every topic.
     fn tick(&mut self, now: Instant) {
         self.ticked_at = Some(now);
@@ -492,9 +512,7 @@ impl Manager {
         let late: Vec<TopicId> = self.topics.values().filter(is_late).map(|topic| topic.id).collect();
         late.into_iter().for_each(|id| self.topic_changed(id));
         // There may be room for them now.
-        let lacking: Vec<TopicId> =
-            self.topics.values().filter(|topic| !topic.without_sender.is_empty()).map(|topic| topic.id).collect();
-        lacking.into_iter().for_each(|id| self.relink(id));
+        self.relink_some();
         self.end_those_without_lock();
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));

@@ -53,6 +53,11 @@ impl NetworkInbox {
                 self.ring_requested(*request, responder);
                 Ok(true)
             }
+            NetworkEvent::RingRefused { refusal, responder } => {
+                tracing::warn!("a ring request was refused: {refusal}");
+                self.refuse(responder, refusal);
+                Ok(false)
+            }
             NetworkEvent::Announced(announcement) => self.announcements().handle(Instant::now(), &announcement),
             NetworkEvent::Found(announcement) => self.announcements().handle_answer(Instant::now(), &announcement),
             NetworkEvent::FoundAll => {
@@ -108,21 +113,25 @@ impl NetworkInbox {
         let pushed = self.rings().push(of, (host, key), (request, responder));
         match pushed {
             Ok(None) => {}
-            // The older request may be from another session, which does not read: answer on a worker thread.
-            Ok(Some((older, responder))) if self.answers.has_room() => {
-                self.answer(responder, Err(RingRefusal::AskedAgain(older.endpoint.key.to_string())));
-            }
             Ok(Some((older, responder))) => {
-                responder.answer(&Err(RingRefusal::AskedAgain(older.endpoint.key.to_string())));
+                self.refuse(responder, RingRefusal::AskedAgain(older.endpoint.key.to_string()));
             }
             Err(full) => {
                 let over = self.budgets.limits.over(full.budget);
                 if self.budgets.refusals.count(full.budget) {
                     tracing::warn!("{} ring requests wait ({over}); further ones are refused", full.waiting);
                 }
-                // Answered on zenoh's thread for the requesting host, so a host that does not read delays only itself.
-                full.item.1.answer(&Err(RingRefusal::NoRoom(over)));
+                self.refuse(full.item.1, RingRefusal::NoRoom(over));
             }
+        }
+    }
+
+    /// Refuses a request, on one of the network's threads. Such a thread serves many hosts: only if no worker thread has room does it wait for this one,
+    /// until zenoh closes the connection (`BLOCKED_MS` of rgaps_control's zenoh_config.rs).
+    fn refuse(&self, responder: RingResponder, refusal: RingRefusal) {
+        match self.answers.has_room() {
+            true => self.answer(responder, Err(refusal)),
+            false => responder.answer(&Err(refusal)),
         }
     }
 

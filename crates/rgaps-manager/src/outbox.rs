@@ -97,8 +97,14 @@ impl Outbox {
         }
     }
 
+    /// Whether it takes another message. It holds at most half of a pool, and one message beyond: other hosts may acknowledge late or never, and
+    /// the publisher needs room for its subscribers here.
     pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < OUTBOX_MAX
+        let holds_half = |pool: &Arc<dyn PoolMemory>| {
+            let of_pool = self.queue.iter().filter(|outgoing| Arc::ptr_eq(&outgoing.pool, pool));
+            of_pool.map(|outgoing| outgoing.head.total).sum::<u64>() >= pool.bytes() / 2
+        };
+        self.queue.len() < OUTBOX_MAX && !self.queue.back().is_some_and(|last| holds_half(&last.pool))
     }
 
     /// Publisher and sequence of each message in the outbox.
@@ -109,10 +115,6 @@ impl Outbox {
     /// Whether the other host has all that it was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
-    }
-
-    pub(crate) fn is_all_sent(&self) -> bool {
-        self.queue.iter().all(Outgoing::is_sent)
     }
 
     /// Whether payload goes through staging.
@@ -420,34 +422,62 @@ mod tests {
         }
     }
 
+    /// A publisher with a pool of 1 MiB, and a sender's reader.
+    struct Publishing {
+        _topic: Topic,
+        pool: Arc<dyn PoolMemory>,
+        port: WriterPort,
+        reader: ReaderPort,
+        sequence: u64,
+    }
+
+    impl Publishing {
+        fn new() -> Self {
+            let topic = Topic::create(TopicKey::new(0, "outbox").unwrap(), "rgaps/Bytes").unwrap();
+            let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
+            let memory = DeviceMemoryManager::new(Arc::new(HostBackend::new()));
+            let pool = memory.create(&topic.pools, slot, 1 << 20).unwrap();
+            let mut port = WriterPort::new(topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
+            let spec = SubscriberSpec { remote: true, ..Default::default() };
+            let slot = topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+            let pages = topic.slot_table.pages(slot).unwrap();
+            port.add_subscriber(pages.clone(), None);
+            let reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
+            Self { _topic: topic, pool, port, reader, sequence: 0 }
+        }
+
+        fn publish(&mut self, bytes: u64) {
+            let loan = self.port.loan(bytes, Exhaustion::Refuse).unwrap();
+            self.sequence += 1;
+            let info = MessageInfo { publisher: 1, sequence: self.sequence, bytes, ..MessageInfo::default() };
+            self.port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+        }
+
+        /// Takes the next message into an outbox.
+        fn take(&mut self, outbox: &mut Outbox) {
+            let held = self.reader.take().unwrap().unwrap();
+            let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
+            outbox.push(held, self.pool.clone(), envelope, 0);
+        }
+    }
+
+    fn sink(options: RingOptions) -> Sink {
+        Sink { geometry: RingGeometry::new(options).unwrap(), counters: SenderCounters::default(), ended: None }
+    }
+
     #[test]
     fn sending_a_message_allocates_nothing() {
-        let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes").unwrap();
+        let mut publishing = Publishing::new();
         let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
-        let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
-        let pool = DeviceMemoryManager::new(backend.clone()).create(&topic.pools, slot, 1 << 20).unwrap();
-        let right = pool.allocation_right().unwrap();
-        let mut port = WriterPort::new(topic.segment.clone(), slot, right).unwrap();
-        let spec = SubscriberSpec { remote: true, ..Default::default() };
-        let slot = topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-        let pages = topic.slot_table.pages(slot).unwrap();
-        port.add_subscriber(pages.clone(), None);
-        let mut reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
-        let options = RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() };
-        let geometry = RingGeometry::new(options).unwrap();
         for staged in [None, Some((&backend, 8 << 10))] {
-            let mut link = Sink { geometry, counters: SenderCounters::default(), ended: None };
+            let mut link = sink(RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() });
             let mut outbox = Outbox::new();
             outbox.connected(false, &HashMap::new(), staged).unwrap();
             let mut taken = Vec::with_capacity(8);
-            for sequence in 1..=8 {
-                let loan = port.loan(100_000, Exhaustion::Refuse).unwrap();
-                let info = MessageInfo { publisher: 1, sequence, bytes: 100_000, ..MessageInfo::default() };
-                port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+            for _ in 0..8 {
+                publishing.publish(100_000);
                 let before = taken_by_this_thread();
-                let held = reader.take().unwrap().unwrap();
-                let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
-                outbox.push(held, pool.clone(), envelope, 0);
+                publishing.take(&mut outbox);
                 while !outbox.queue.is_empty() {
                     let reusable = link.progress().unwrap().reusable;
                     outbox.post(&mut link, reusable, &"a").unwrap();
@@ -462,28 +492,27 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_notice_is_posted_before_the_first_message() {
-        let topic = Topic::create(TopicKey::new(0, "first").unwrap(), "rgaps/Bytes").unwrap();
-        let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
-        let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
-        let pool = DeviceMemoryManager::new(backend).create(&topic.pools, slot, 1 << 20).unwrap();
-        let right = pool.allocation_right().unwrap();
-        let mut port = WriterPort::new(topic.segment.clone(), slot, right).unwrap();
-        let slot = topic.slot_table.admit_subscriber(&SubscriberSpec::default(), &SubscriberFile::create().unwrap());
-        let pages = topic.slot_table.pages(slot.unwrap()).unwrap();
-        let mut reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
-        let loan = port.loan(1, Exhaustion::Refuse).unwrap();
-        let info = MessageInfo { publisher: 1, sequence: 1, bytes: 1, ..MessageInfo::default() };
-        port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
-        let mut outbox = Outbox::new();
+    fn messages_that_are_not_acknowledged_hold_half_of_a_pool_and_one_more_at_most() {
+        let (mut publishing, mut outbox) = (Publishing::new(), Outbox::new());
         outbox.connected(true, &HashMap::new(), None).unwrap();
-        let held = reader.take().unwrap().unwrap();
-        let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
-        outbox.push(held, pool, envelope, 0);
-        let geometry = RingGeometry::new(RingOptions::default()).unwrap();
-        let mut link = Sink { geometry, counters: SenderCounters::default(), ended: None };
+        let mut has_room = Vec::new();
+        for _ in 0..3 {
+            has_room.push(outbox.has_room());
+            publishing.publish(300_000);
+            publishing.take(&mut outbox);
+        }
+        assert_eq!(has_room, [true, true, false], "600,000 of 1,048,576 B are held");
+    }
+
+    #[test]
+    fn a_gap_notice_is_posted_before_the_first_message() {
+        let (mut publishing, mut outbox) = (Publishing::new(), Outbox::new());
+        outbox.connected(true, &HashMap::new(), None).unwrap();
+        publishing.publish(1);
+        publishing.take(&mut outbox);
         let notice = Envelope::seal(&MessageInfo::default(), 0, Unsent { previous: 0, skipped: true }, &[]);
         let skipped = MessageName { publisher: 2, sequence: 5 };
+        let mut link = sink(RingOptions::default());
         assert!(outbox.post_gap_notice(&mut link, &notice, skipped).unwrap(), "it names what was published before");
     }
 }

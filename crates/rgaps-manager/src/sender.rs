@@ -376,7 +376,8 @@ impl Sender {
                 }
                 Err(error) => return error.into(),
             }
-            if self.outbox.is_all_sent() {
+            // What was sent and is not acknowledged holds memory of this host's publishers.
+            if self.outbox.is_empty() {
                 progressed = Instant::now();
             }
             let waited = progressed.elapsed();
@@ -519,13 +520,12 @@ impl Sender {
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
     fn demote_if_stalled(&mut self, since: Instant) {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
-        if !self.setup.control.is_keep_all() || self.demoted || since.elapsed() < patience {
+        if !self.setup.control.is_keep_all() || since.elapsed() < patience {
             return;
         }
         self.demoted = true;
-        let slot = self.setup.slot;
-        if !self.setup.slot_table.demote(slot, self.setup.history_depth.max(1)) {
-            // An arrival that the slot stalled has demoted and reported it first.
+        // Again if its host has requested keep-all again meanwhile. An arrival that the slot stalled may have demoted and reported it first.
+        if !self.setup.slot_table.demote(self.setup.slot, self.setup.history_depth.max(1)) {
             return;
         }
         let text = format!(

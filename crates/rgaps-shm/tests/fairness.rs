@@ -205,6 +205,19 @@ fn a_publisher_that_requests_too_many_entries_gets_those_that_are_left() {
 }
 
 #[test]
+fn publishers_of_other_hosts_leave_entries_to_those_of_this_host() {
+    let host = Host::new(256);
+    for _ in 0..8 {
+        let remote = PublisherSpec { remote: true, messages: u32::MAX, ..Default::default() };
+        host.slot_table.admit_publisher(&remote).unwrap();
+    }
+    for _ in 0..PUBLISHERS_MAX / 4 {
+        let slot = host.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
+        assert_eq!(host.slot_table.run_entries(slot), PublisherSpec::default().messages);
+    }
+}
+
+#[test]
 fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
     let host = Host::new(8);
     let mut publisher = host.publisher(1 << 16, 0);

@@ -22,6 +22,9 @@ use crate::writer::subscribers::{Publication, Subscribers};
 /// Entries of the message table that each publisher can have, whatever other publishers request.
 pub const ENTRIES_RESERVED: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
 
+/// Entries beyond `ENTRIES_RESERVED` that publishers of other hosts leave to this host's own: each of a quarter of all can have 256 entries.
+const ENTRIES_OF_THIS_HOST: u32 = PUBLISHERS_MAX as u32 / 4 * (256 - ENTRIES_RESERVED);
+
 /// Describes a publisher that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct PublisherSpec {
@@ -144,7 +147,7 @@ impl SlotTable {
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
-            let (first, count) = self.free_run(spec.messages)?;
+            let (first, count) = self.free_run(spec)?;
             let generation = generation.wrapping_add(1).max(1);
             words.publisher.store(spec.publisher, Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
@@ -164,16 +167,17 @@ impl SlotTable {
         None
     }
 
-    /// A free run of the message table: (first entry, length). It has `wanted` entries, or fewer to leave `ENTRIES_RESERVED` to each publisher that may
-    /// still join. Runs occupy multiples of `ENTRIES_RESERVED`, so that no free piece is smaller.
-    fn free_run(&self, wanted: u32) -> Option<(u32, u32)> {
+    /// A free run of the message table: (first entry, length). It has as many entries as wanted, or fewer to leave `ENTRIES_RESERVED` to each publisher
+    /// that may still join. Runs occupy multiples of `ENTRIES_RESERVED`, so that no free piece is smaller.
+    fn free_run(&self, spec: &PublisherSpec) -> Option<(u32, u32)> {
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
         let taken = taken.filter_map(|(slot, _)| self.segment.publisher(slot.index)).map(entries_of);
         let mut runs: Vec<(u32, u32)> =
             taken.map(|(first, count)| (first, count.next_multiple_of(ENTRIES_RESERVED))).collect();
         let to_come = (PUBLISHERS_MAX as u32).saturating_sub(runs.len() as u32 + 1);
         let left = MESSAGES_MAX.saturating_sub(runs.iter().map(|(_, count)| count).sum());
-        let wanted = wanted.clamp(1, left.saturating_sub(to_come * ENTRIES_RESERVED).max(1));
+        let reserved = to_come * ENTRIES_RESERVED + if spec.remote { ENTRIES_OF_THIS_HOST } else { 0 };
+        let wanted = spec.messages.clamp(1, left.saturating_sub(reserved).max(ENTRIES_RESERVED));
         runs.sort_unstable();
         runs.push((MESSAGES_MAX, 0));
         let mut longest = (0, 0);
