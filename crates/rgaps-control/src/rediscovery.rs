@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use zenoh::session::ZenohId;
@@ -178,12 +178,12 @@ fn probe_all(hosts: &[(ZenohId, SocketAddr)]) -> Vec<(ZenohId, SocketAddr, Probe
         Err(_) => Probe::Unanswered,
     };
     std::thread::scope(|scope| {
-        let probes: Vec<_> =
-            hosts.iter().map(|(id, address)| (id, address, scope.spawn(move || probe(address)))).collect();
-        probes
-            .into_iter()
-            .map(|(id, address, probing)| (*id, *address, probing.join().unwrap_or(Probe::Unanswered)))
-            .collect()
+        let start = |address| std::thread::Builder::new().spawn_scoped(scope, move || probe(address)).ok();
+        let probes: Vec<_> = hosts.iter().map(|(id, address)| (id, address, start(address))).collect();
+        let probed = |(id, address, probing): (&ZenohId, &SocketAddr, Option<ScopedJoinHandle<'_, Probe>>)| {
+            (*id, *address, probing.and_then(|probing| probing.join().ok()).unwrap_or(Probe::Unanswered))
+        };
+        probes.into_iter().map(probed).collect()
     })
 }
 

@@ -1,4 +1,4 @@
-//! Sends answers to ring requests through zenoh. If the other host reads nothing, zenoh blocks the sending thread, by default for 5 s. So worker
+//! Sends answers to ring requests through zenoh. If the other host reads nothing, zenoh blocks the sending thread for a second. So worker
 //! threads send the answers, and such a host blocks neither the manager's thread nor the connections of other hosts.
 //!
 //! Bounds      `THREADS` hosts that read nothing delay answers to others until zenoh closes their connections. At most `WAITING_MAX` answers wait;

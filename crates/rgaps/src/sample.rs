@@ -195,7 +195,8 @@ impl<T: Meta> Sample<T> {
     /// let sample = subscriber.take()?.ok_or("no message")?;
     /// let info = sample.info();
     /// assert_eq!((info.sequence, info.origin, info.route), (1, Origin::Pushed, Route::Local));
-    /// let latency_ns = sample.taken_ns() - info.stamps.published;
+    /// // Saturating: another host's clock may be ahead.
+    /// let latency_ns = sample.taken_ns().saturating_sub(info.stamps.published);
     /// # assert!(latency_ns < 60_000_000_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
