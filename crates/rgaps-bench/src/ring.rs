@@ -56,6 +56,7 @@ impl Ring {
         let domain = Domain::open(&there.device).map_err(failed)?;
         let peer = (&sender.address(), sender.credit());
         let end = ReceiverEnd::new(&domain, there, &memory, geometry, peer, RdmaOptions::default()).map_err(failed)?;
+        end.connect().map_err(failed)?;
         let listener = TcpListener::bind(any_port()).map_err(system("a listener"))?;
         let address = listener.local_addr().map_err(system("a listener"))?;
         let near = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;

@@ -150,7 +150,7 @@ impl RdmaDevices {
         u32::try_from(alignment).map_err(|_| format!("a ring of {ring_bytes} B for {receives} receives"))
     }
 
-    /// Our end, connected to the peer's, with the ring registered.
+    /// Our end for the peer's, with the ring registered.
     pub(crate) fn receiver_end(
         &self,
         peer: HostId,

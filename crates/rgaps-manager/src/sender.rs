@@ -343,9 +343,9 @@ impl Sender {
         }
         let end = ends.swap_remove(to);
         drop(ends);
+        self.fruitless += 1;
         let liveness =
             dial(offer, timeout, |address, token, options| tcp::connect(address, token, geometry, &options))?;
-        self.fruitless += 1;
         let (address, memory) = rdma_devices::from_wire(&ring.end);
         let link = end
             .connect(&address, memory, geometry, liveness, self.setup.rdma.options())

@@ -14,7 +14,7 @@ use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingReque
 use rgaps_control::{Budget, Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
-use rgaps_link::tcp::{AcceptError, Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
+use rgaps_link::tcp::{Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_shm::manager::last_received::{LastReceived, last_received_within};
 use rgaps_shm::writer::pool::pool_bytes_for;
@@ -381,7 +381,7 @@ impl SubscribeManager {
         Ok(MadeRing { end: RingEnd::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
     }
 
-    /// Our end of a queue pair, connected to one of those in the request. The error says why there is none.
+    /// Our end of a queue pair, for one of those in the request. `on_identified` connects it. The error says why there is none.
     fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
         let with = self.rdma.choose(request)?;
         let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;
@@ -452,21 +452,29 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
         tracing::warn!(error = %incoming.refuse(), "a data connection was refused");
         return;
     };
-    let joined: Result<(Option<SocketReader>, Box<dyn LinkReceiver>), AcceptError> = match ring {
-        RingEnd::Tcp(ring) => match incoming.admit(&ring) {
-            Ok((socket_reader, arrivals)) => Ok((Some(socket_reader), Box::new(arrivals))),
-            Err(error) => Err(error),
-        },
-        RingEnd::Rdma(end, options) => match incoming.agree(end.geometry(), &options) {
-            Ok(liveness) => Ok((None, Box::new(end.start(liveness)))),
-            Err(error) => Err(error),
-        },
-    };
-    match joined {
+    match join(incoming, ring) {
         Ok((socket_reader, arrivals)) => Arrival::start(setup, *state, socket_reader, arrivals),
-        Err(error) => {
-            let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
+        Err(why) => {
+            let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why };
             setup.mailbox.post(event);
+        }
+    }
+}
+
+/// The link's end here: for tcp with the half that keeps its socket empty.
+type Joined = (Option<SocketReader>, Box<dyn LinkReceiver>);
+
+fn join(incoming: Incoming, ring: RingEnd) -> Result<Joined, String> {
+    match ring {
+        RingEnd::Tcp(ring) => {
+            let (socket_reader, arrivals) = incoming.admit(&ring).map_err(|error| error.to_string())?;
+            Ok((Some(socket_reader), Box::new(arrivals)))
+        }
+        RingEnd::Rdma(end, options) => {
+            // Before the answer, after which the sender sends.
+            end.connect().map_err(|error| error.to_string())?;
+            let liveness = incoming.agree(end.geometry(), &options).map_err(|error| error.to_string())?;
+            Ok((None, Box::new(end.start(liveness))))
         }
     }
 }

@@ -45,12 +45,13 @@ pub struct ReceiverEnd {
     memory: Arc<RingMemory>,
     geometry: RingGeometry,
     candidate: Candidate,
+    peer: Address,
     credit: RemoteMemory,
     options: RdmaOptions,
 }
 
 impl ReceiverEnd {
-    /// Creates the queue pair, registers the ring, posts the receives, and connects to the sender that requested the ring.
+    /// Creates the queue pair, registers the ring, and posts the receives. `peer`: the end of the sender that requested the ring, and its credit words.
     pub fn new(
         domain: &Arc<Domain>,
         candidate: &Candidate,
@@ -80,9 +81,8 @@ impl ReceiverEnd {
         }
         let region = domain.register(memory.shared_mapping(), RemoteAccess::Write)?;
         queue.receive(receives)?;
-        queue.connect(candidate, address, options.dead_peer_timeout)?;
         let (memory, candidate) = (memory.clone(), candidate.clone());
-        Ok(Self { queue, completions, region, memory, geometry, candidate, credit, options })
+        Ok(Self { queue, completions, region, memory, geometry, candidate, peer: *address, credit, options })
     }
 
     /// Its address, for the peer.
@@ -101,7 +101,12 @@ impl ReceiverEnd {
         &self.geometry
     }
 
-    /// Starts the link. Call it when the sender has connected and both have agreed on token and shape.
+    /// Connects to the sender. Call it before the sender begins to send. It may take a second: the kernel looks for the owner of the sender's GID.
+    pub fn connect(&self) -> Result<(), VerbsError> {
+        self.queue.connect(&self.candidate, &self.peer, self.options.dead_peer_timeout)
+    }
+
+    /// Starts the link. Call it when this end is connected, and both have agreed on token and shape.
     pub fn start(self, liveness: TcpStream) -> RdmaReceiver {
         let Self { queue, completions, region, memory, geometry, credit, options, .. } = self;
         RdmaReceiver {

@@ -49,6 +49,7 @@ fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
     let domain = Domain::open(&there.device).unwrap();
     let peer = (&sender.address(), sender.credit());
     let receiver = ReceiverEnd::new(&domain, &there, &memory, geometry, peer, RdmaOptions::default()).unwrap();
+    receiver.connect().unwrap();
     let (near, far) = liveness_sockets();
     let (address, ring) = (receiver.address(), receiver.ring());
     let sender = sender.connect(&address, ring, geometry, near, RdmaOptions::default()).unwrap();

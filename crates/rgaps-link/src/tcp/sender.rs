@@ -28,6 +28,8 @@ use crate::tcp::socket::{self, TcpOptions, broken, errno};
 const BATCH_MAX: usize = 128;
 /// Payload bytes that are summed, then sent, at a time.
 const PIECE_BYTES: usize = 256 << 10;
+/// Reads of credit in one call.
+const CREDIT_READS_MAX: usize = 256;
 
 /// Why a connection to a ring failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -357,10 +359,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Processes every credit that has arrived.
+    /// Processes the credits that have arrived: not all of a peer that sends them without end, so that its link can be stopped.
     fn read_credit(&mut self) -> Result<(), LinkError> {
         let mut bytes = [0; 32 * CREDIT_BYTES];
-        loop {
+        for _ in 0..CREDIT_READS_MAX {
             match socket::receive(self.stream, &mut bytes) {
                 Ok(None) => return Ok(()),
                 Ok(Some(0)) => return Err(LinkError::Closed { by_peer: true }),
@@ -378,6 +380,7 @@ impl Writer<'_> {
                 Err(errno) => return Err(broken("reading credit", errno)),
             }
         }
+        Ok(())
     }
 }
 
