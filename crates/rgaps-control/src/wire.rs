@@ -18,6 +18,8 @@ use crate::text;
 
 /// Version of everything in this file and of the records on a link.
 pub const WIRE_VERSION: u32 = 6;
+/// Most different offers in a request: one for each publisher that a host can have.
+const OFFERS_MAX: usize = 256;
 /// Ends of queue pairs in one request, at most.
 pub const RDMA_ENDS_MAX: usize = 8;
 /// Bytes of a ring, chunk or message, at most: 1 TiB.
@@ -288,8 +290,16 @@ impl RingRequest {
             Ok(Versioned { version }) if version != WIRE_VERSION => {
                 Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: version })
             }
-            _ => text::from_json_of_host(bytes)
-                .map_err(|error| RingRefusal::Failed(format!("the request cannot be read: {error}"))),
+            _ => {
+                let request: Self = text::from_json_of_host(bytes)
+                    .map_err(|error| RingRefusal::Failed(format!("the request cannot be read: {error}")))?;
+                // Requests wait, and each offer takes a multiple of its text.
+                let offers = request.endpoint.offers.len();
+                if offers > OFFERS_MAX {
+                    return Err(inconsistent(format!("request has {offers} offers, at most {OFFERS_MAX} are allowed")));
+                }
+                Ok(request)
+            }
         }
     }
 
@@ -433,6 +443,28 @@ mod tests {
         assert_eq!(publishers.mismatches(&subscribers), BTreeSet::from([Mismatch::Reliability]));
         let other = endpoint(Role::Subscriber, "rgaps/Tensor");
         assert!(matches!(publishers.fits(&other), Err(Mismatch::Type { .. })));
+    }
+
+    #[test]
+    fn a_request_with_more_offers_than_a_host_has_publishers_is_refused() {
+        let offers = |count: usize| {
+            let offer = |n: usize| PublisherQos { history_depth: n as u32, ..PublisherQos::default() };
+            let request = RingRequest {
+                version: WIRE_VERSION,
+                host: HostId([1; 16]),
+                host_name: "head".to_owned(),
+                endpoint: Endpoint { offers: (1..=count).map(offer).collect(), ..endpoint(Role::Publisher, "t") },
+                message_bytes_max: 1,
+                flow_control: true,
+                integrity: Integrity::Crc32c,
+                rdma: Vec::new(),
+                no_rdma: String::new(),
+                published: Vec::new(),
+            };
+            RingRequest::of_json(&serde_json::to_vec(&request).unwrap()).map(|read| read.endpoint.offers.len())
+        };
+        assert_eq!(offers(OFFERS_MAX).ok(), Some(OFFERS_MAX));
+        assert!(offers(OFFERS_MAX + 1).unwrap_err().to_string().contains("257 offers"));
     }
 
     fn ring(change: impl FnOnce(&mut RdmaEnd)) -> RdmaRing {
