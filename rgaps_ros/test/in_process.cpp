@@ -218,7 +218,7 @@ TEST(InProcess, a_subscription_on_a_stream_gets_samples_in_place_without_a_copy)
   std::vector<std::uint64_t> sequences;
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "stream", rclcpp::QoS(10), [&](DeviceImage image) {
     EXPECT_NE(image.device_pointer(), nullptr) << image.error();
-    EXPECT_NE(image.readiness().value(), RGAPS_POISONED);
+    EXPECT_NE(image.readiness().value(), RGAPS_READINESS_POISONED);
     EXPECT_EQ(image.meta().width(), 64u);
     sequences.push_back(image.handle().sequence);
     image.release(stream);

@@ -199,15 +199,15 @@ typedef enum {
   /**
    * Not yet: a device still has to write them. Only for messages of `rgaps_subscriber_take_on`.
    */
-  RGAPS_PENDING = 0,
+  RGAPS_READINESS_PENDING = 0,
   /**
    * Yes.
    */
-  RGAPS_READY = 1,
+  RGAPS_READINESS_READY = 1,
   /**
    * Never: the publisher died, or its device failed.
    */
-  RGAPS_POISONED = 2,
+  RGAPS_READINESS_POISONED = 2,
 } rgaps_readiness_t;
 
 /**
@@ -1644,7 +1644,7 @@ rgaps_status_t rgaps_sample_device_pointer(const rgaps_sample_t *message,
  * if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
  *   // here the program synchronizes the stream
  *   check(rgaps_sample_readiness(sample, &readiness));
- *   if (readiness != RGAPS_READY) puts("the bytes must not be used");
+ *   if (readiness != RGAPS_READINESS_READY) puts("the bytes must not be used");
  *   check(rgaps_sample_release(sample, NULL));
  * }
  * ```

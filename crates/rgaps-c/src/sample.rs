@@ -260,7 +260,7 @@ pub unsafe extern "C" fn rgaps_sample_device_pointer(
 /// if (rgaps_subscriber_take_on(subscriber, NULL, &sample) == RGAPS_OK) {
 ///   // here the program synchronizes the stream
 ///   check(rgaps_sample_readiness(sample, &readiness));
-///   if (readiness != RGAPS_READY) puts("the bytes must not be used");
+///   if (readiness != RGAPS_READINESS_READY) puts("the bytes must not be used");
 ///   check(rgaps_sample_release(sample, NULL));
 /// }
 /// ```

@@ -383,11 +383,11 @@ impl rgaps_subscriber_qos_t {
 #[repr(C)]
 pub enum rgaps_readiness_t {
     /// Not yet: a device still has to write them. Only for messages of `rgaps_subscriber_take_on`.
-    RGAPS_PENDING = 0,
+    RGAPS_READINESS_PENDING = 0,
     /// Yes.
-    RGAPS_READY = 1,
+    RGAPS_READINESS_READY = 1,
     /// Never: the publisher died, or its device failed.
-    RGAPS_POISONED = 2,
+    RGAPS_READINESS_POISONED = 2,
 }
 
 /// A message's origin, its route and the time of each stage.

@@ -45,7 +45,7 @@ void every_kind_has_its_type() {
     CHECK(meta.frame_id() == "camera" && meta.stamp() == image.stamp() && meta.user()[31] == 7);
     auto read = message.as<std::uint16_t>().value();
     CHECK(read.size() == 32 && read[31] == 31000 && message.info().value().origin == 1);
-    CHECK(message.readiness().value() == RGAPS_READY && message.device_pointer().value() == read.data());
+    CHECK(message.readiness().value() == RGAPS_READINESS_READY && message.device_pointer().value() == read.data());
     CHECK(seen.statistics().value().held == 1);
   }
   CHECK(seen.statistics().value().held == 0);

@@ -67,7 +67,7 @@ static rgaps_info_t take_and_look(const struct topic *topic, uint8_t seed) {
   OK(rgaps_sample_meta(message, &meta));
   CHECK(memcmp(&meta, &topic->meta, sizeof meta) == 0);
   OK(rgaps_sample_readiness(message, &readiness));
-  CHECK(readiness == RGAPS_READY);
+  CHECK(readiness == RGAPS_READINESS_READY);
   OK(rgaps_sample_data(message, &data, &bytes));
   CHECK(bytes == topic->bytes && is_filled(data, bytes, seed));
   bytes = 0;
