@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 use rgaps::dynamic::Kind;
-use rgaps::{Durability, Exhaustion, History, MessageHandle, Reliability};
+use rgaps::{Durability, Exhaustion, History, Reliability};
 use rgaps_ros_policy::descriptor::{self, DescriptorError};
 use rgaps_ros_policy::parameters::{
     Names, Parameter, ParameterError, Rule, Value, of_publisher, of_subscription, offer, request,
@@ -223,7 +223,7 @@ impl Payloads {
         let subscriber = self.subscriber.get();
         let named = descriptor::deserialize(self.kind, serialized).map(|(handle, _)| handle);
         let (mut raised, mut line) = (None, None);
-        let take = |handle: &MessageHandle, timeout| match subscriber.take_named(py, handle, timeout, None) {
+        let take = |handle: &rgaps::MessageHandle, timeout| match subscriber.take_named(py, handle, timeout, None) {
             Ok(taken) => taken.map_err(Some),
             Err(error) => {
                 raised = Some(error);
