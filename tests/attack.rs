@@ -6,7 +6,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -231,34 +230,6 @@ fn a_file_descriptor_whose_close_blocks_delays_no_other_client() {
     connection.send(&Request { id: 1, body: Body::Topics { after: None } }, &[near.as_fd()]).unwrap();
     drop(near);
     assert_eq!(here.node.topics().unwrap(), []);
-}
-
-/// Ends the threads of a test, also if it fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn programs_that_connect_and_hang_up_without_end_delay_no_client() {
-    let here = Here::new("connects", Command::new(programs::find("rgapsd")), |_| ());
-    let (socket, is_over) = (here.dir.path().join("rgapsd.sock"), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let _over = Over(&is_over);
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    drop(Connection::connect(&socket));
-                }
-            });
-        }
-        for _ in 0..20 {
-            assert_eq!(here.node.topics().unwrap(), []);
-        }
-    });
 }
 
 #[test]

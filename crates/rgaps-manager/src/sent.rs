@@ -2,7 +2,8 @@
 //! unless history keeps them (`ReaderPort::for_sender`).
 //!
 //! Each message names the message of its publisher that was sent before it. So the other host can count the missing first messages of a publisher
-//! that is new to it. For a publisher that it knows, it compares sequences. If the publisher falls silent or leaves, no later message shows the gap. Then a gap notice names the publisher's last message (`Outbox::post_gap_notice`), and the other host counts the gap up to it.
+//! that is new to it. For a publisher that it knows, it compares sequences. If the publisher falls silent or leaves, no later message shows the gap.
+//! Then a gap notice names the publisher's last message (`Outbox::post_gap_notice`), and the other host counts the gap up to it.
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the notice. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.

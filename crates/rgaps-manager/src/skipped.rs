@@ -80,7 +80,7 @@ impl GapNotices {
                 continue;
             }
             let previous = of.sent.previous(skipped.publisher, skipped.sequence);
-            if !of.post_note(link, skipped, previous)? {
+            if !of.post_notice(link, skipped, previous)? {
                 is_complete = false;
                 break;
             }
@@ -97,7 +97,7 @@ impl GapNotices {
     fn tell_of_new(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         for (skipped, previous) in of.sent.take_gaps() {
             // Without room for the notice, the message shows the gap.
-            of.post_note(link, skipped, previous)?;
+            of.post_notice(link, skipped, previous)?;
         }
         let missed = (of.reader.losses_so_far(), of.reader.counters().poisoned);
         if self.looked_for_new == Some(missed) || of.reader.awaits_bytes() {
@@ -115,7 +115,7 @@ impl GapNotices {
         for skipped in of.sent.skipped(of.reader.passed(), stay) {
             if of.sent.is_new(skipped.publisher) && !of.has_unsent_of(skipped.publisher) {
                 let previous = of.sent.previous(skipped.publisher, skipped.sequence);
-                is_complete &= of.post_note(link, skipped, previous)?;
+                is_complete &= of.post_notice(link, skipped, previous)?;
             }
         }
         self.looked_for_new = is_complete.then_some(missed);
@@ -125,7 +125,12 @@ impl GapNotices {
 
 impl Sending<'_> {
     /// False if there is no room for the notice.
-    fn post_note(&mut self, link: &mut dyn LinkSender, skipped: MessageName, previous: u64) -> Result<bool, PostError> {
+    fn post_notice(
+        &mut self,
+        link: &mut dyn LinkSender,
+        skipped: MessageName,
+        previous: u64,
+    ) -> Result<bool, PostError> {
         let info = MessageInfo { source_host: self.own_host.0, ..MessageInfo::default() };
         let notice = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
         let posted = self.outbox.post_gap_notice(link, &notice, skipped)?;

@@ -381,7 +381,7 @@ impl SubscribeManager {
         Ok(MadeRing { end: RingEnd::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
     }
 
-    /// Our end of a queue pair, for one of those in the request. `on_identified` connects it. The error says why there is none.
+    /// Our end of a queue pair, for one of those in the request. `join` connects it. The error says why there is none.
     fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
         let with = self.rdma.choose(request)?;
         let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;

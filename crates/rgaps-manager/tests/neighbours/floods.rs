@@ -96,6 +96,26 @@ fn silent_connections_to_the_control_port_keep_no_honest_host_out() {
 }
 
 #[test]
+fn programs_that_connect_and_hang_up_without_end_delay_no_client() {
+    let host = Host::new("connects");
+    assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);
+    let (socket, is_over) = (host.path().join("rgapsd.sock"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _over = Over(&is_over);
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(Connection::connect(&socket));
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);
+        }
+    });
+}
+
+#[test]
 fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
     let host = Host::new("announcements");
     assert!(outcome(host.rgaps(&["topic", "list"]).env("RGAPS_ENDPOINTS_HOST_MAX", "20")).0);

@@ -22,7 +22,8 @@ use crate::writer::subscribers::{Publication, Subscribers};
 /// Entries of the message table that each publisher can have, whatever other publishers request.
 pub const ENTRIES_RESERVED: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
 
-/// Entries beyond `ENTRIES_RESERVED` that publishers of other hosts leave to this host's own: each of a quarter of all can have 256 entries.
+/// Entries beyond `ENTRIES_RESERVED` that publishers of other hosts leave to those of this host: a quarter of
+/// all publisher slots can have 256 entries each.
 const ENTRIES_OF_THIS_HOST: u32 = PUBLISHERS_MAX as u32 / 4 * (256 - ENTRIES_RESERVED);
 
 /// Describes a publisher that joins.

@@ -409,7 +409,7 @@ impl ReaderPort {
         });
         kept.filter_map(|(position, message)| {
             let named = Named { message: message.index, generation: message.generation.low() };
-            // Whatever the number: history keeps these messages in any case.
+            // Without a limit: history keeps these messages in any case.
             match self.hold_life(position, named, self.segment.life_at(position, named), |_| u32::MAX) {
                 Ok(Attempt::Held(held)) if held.message == message => Some(held),
                 _ => None,
