@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
 use crate::local::Connection;
+use crate::range::Range;
 use crate::runtime::{CONFIG_FILE, NETWORK_FILE, SOCKET_FILE};
 use crate::runtime_path::RuntimePath;
 use crate::text::plain;
@@ -99,12 +100,16 @@ impl Running {
         })
     }
 
-    /// The given keys that this manager has with another value. Defaults do not count as given.
+    /// The given keys that this manager has with another value. Defaults do not count as given, except that of `network` if the manager is open:
+    /// others can then read and write this program's topics.
     pub fn differences(&self, given: &Given) -> Vec<Difference> {
         let table = |config: &Config| toml::Table::try_from(config).unwrap_or_default();
-        let Some(actual) = self.config.as_ref().map(table) else { return Vec::new() };
-        let wanted = table(&given.config);
-        let differing = given.origins.iter().filter_map(|(key, origin)| {
+        let Some(config) = &self.config else { return Vec::new() };
+        let (actual, wanted) = (table(config), table(&given.config));
+        let network = ("network".to_owned(), "the default".to_owned());
+        let is_exposed = config.range() == Range::Open && !given.origins.contains_key(&network.0);
+        let exposed = is_exposed.then_some((&network.0, &network.1));
+        let differing = given.origins.iter().chain(exposed).filter_map(|(key, origin)| {
             let (wanted, actual) = (wanted.get(key)?, actual.get(key)?);
             (wanted != actual).then(|| Difference {
                 key: key.clone(),
@@ -186,6 +191,14 @@ mod tests {
         assert!(
             Running { pid: 1, config: None, network: None }.differences(&given(&[("multicast", "off")])).is_empty()
         );
+    }
+
+    #[test]
+    fn a_program_without_settings_is_warned_that_its_manager_is_open() {
+        let open = Running { pid: 12, config: Some(given(&[("network", "open")]).config), network: None };
+        let said = open.warning(Ok(given(&[]))).unwrap();
+        assert!(said.contains("network = \"local\" (the default; the manager has \"open\")"), "{said}");
+        assert_eq!(open.warning(Ok(given(&[("network", "open")]))), None);
     }
 
     #[test]

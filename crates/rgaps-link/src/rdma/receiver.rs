@@ -125,6 +125,7 @@ impl ReceiverEnd {
             arrivals: VecDeque::with_capacity(geometry.records_max() as usize),
             held: VecDeque::with_capacity(geometry.records_max() as usize),
             to_repost: 0,
+            requests_to_repost: 0,
             liveness: LivenessSocket::new(liveness),
             ended: None,
             options,
@@ -156,6 +157,8 @@ pub struct RdmaReceiver {
     /// Starts of the records that the consumer holds, oldest first.
     held: VecDeque<Position>,
     to_repost: u32,
+    /// Receives that credit requests used.
+    requests_to_repost: u32,
     liveness: LivenessSocket,
     ended: Option<LinkError>,
     options: RdmaOptions,
@@ -163,7 +166,8 @@ pub struct RdmaReceiver {
 }
 
 impl RdmaReceiver {
-    /// Processes all completions, then sends credit once, for the latest head.
+    /// Processes all completions, then sends credit once, for the latest head. It reposts receives after the last completion, so a peer that never
+    /// stops requesting credit ends its own requests, not this loop.
     fn reap(&mut self) -> Result<(), LinkError> {
         loop {
             let mut landed = [(0, 0); POLL_MAX];
@@ -184,6 +188,7 @@ impl RdmaReceiver {
                 return Err(LinkError::Transfer(error));
             }
             if polled < POLL_MAX {
+                self.queue.receive(std::mem::take(&mut self.requests_to_repost))?;
                 return self.flush();
             }
         }
@@ -192,7 +197,8 @@ impl RdmaReceiver {
     /// Processes a record, or a credit request, which has no bytes.
     fn land(&mut self, bytes: u32, immediate: u32) -> Result<(), LinkError> {
         if bytes == 0 {
-            return self.answer(immediate);
+            self.note_request(immediate);
+            return Ok(());
         }
         self.ring.check_immediate(immediate)?;
         let length = |said| LinkError::Record(RecordError::Length { said, landed: bytes });
@@ -214,14 +220,13 @@ impl RdmaReceiver {
         Ok(())
     }
 
-    /// Answers a credit request of a sender whose delayed head is `known`.
-    fn answer(&mut self, known: u32) -> Result<(), LinkError> {
-        self.queue.receive(1)?;
+    /// Notes a credit request of a sender whose delayed head is `known`. The next credit answers it.
+    fn note_request(&mut self, known: u32) {
+        self.requests_to_repost += 1;
         self.wanted = true;
         if known_part(self.ring.geometry(), self.told) != known {
             self.unsent = Some(CreditPair::new(self.told));
         }
-        self.flush()
     }
 
     /// Writes the unsent credit, if the queue pair has room.

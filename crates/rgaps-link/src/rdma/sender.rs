@@ -257,10 +257,11 @@ impl RdmaSender {
         Ok(count)
     }
 
-    /// Processes completions.
+    /// Processes completions. It reposts receives after the last one, so a peer that never stops sending credit cannot keep this loop running.
     fn reap(&mut self) -> Result<(), LinkError> {
+        let mut replies = 0;
         loop {
-            let (mut replies, mut failed) = (0, None);
+            let mut failed = None;
             let (reusable, requested) = (&mut self.reusable, &mut self.requested);
             let count = self.completions.poll(|completion| match completion {
                 Ok(done) if done.id == RECEIVE_ID => {
@@ -274,13 +275,12 @@ impl RdmaSender {
             if let Some(error) = failed {
                 return Err(self.explain(error));
             }
-            self.queue.receive(replies)?;
             let reusable = self.reusable;
             while self.transient.front().is_some_and(|(number, _)| *number < reusable) {
                 self.transient.pop_front();
             }
             if count == 0 {
-                return Ok(());
+                return Ok(self.queue.receive(replies)?);
             }
         }
     }
