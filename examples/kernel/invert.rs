@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let negative = gpu.stream.clone_dtoh(&negative)?;
         gpu.stream.synchronize()?;
         let (number, route) = (picture.info().sequence, picture.info().route.name());
-        if picture.status() != Readiness::Ready {
+        if picture.readiness() != Readiness::Ready {
             println!("picture {number}: never completed");
             continue;
         }

@@ -271,12 +271,12 @@ pub unsafe extern "C" fn rgaps_sample_readiness(
 ) -> rgaps_status_t {
     guard(|| {
         let message = MESSAGES.look_up(message as u64)?.message;
-        let status = match message.status() {
+        let value = match message.readiness() {
             Readiness::Pending => 0,
             Readiness::Ready => 1,
             Readiness::Poisoned => 2,
         };
-        readiness.ok_or_else(|| Failure::null("readiness"))?.write(status);
+        readiness.ok_or_else(|| Failure::null("readiness"))?.write(value);
         Ok(())
     })
 }

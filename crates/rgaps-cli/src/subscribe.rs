@@ -38,10 +38,10 @@ pub struct Arguments {
     /// End after this many messages. If --timeout ends the command earlier, it fails.
     #[arg(long)]
     count: Option<u64>,
-    /// End if no message arrives for so many seconds. If none arrived at all, the command fails.
+    /// End if no message arrives for this many seconds. If none arrived at all, the command fails.
     #[arg(long)]
     timeout: Option<f64>,
-    /// Best effort: also match publishers that may lose messages.
+    /// Best effort: also match best-effort publishers. Links send unacknowledged messages again all the same.
     #[arg(long)]
     best_effort: bool,
     /// Also take earlier messages of publishers that use --latch.
@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Keep all messages: publishers wait for this subscriber.
     #[arg(long)]
     keep_all: bool,
-    /// Hold each message for so many milliseconds.
+    /// Hold each message for this many milliseconds.
     #[arg(long, default_value_t = 0)]
     hold_ms: u64,
     /// Print one line for each message.

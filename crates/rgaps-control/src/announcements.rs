@@ -34,7 +34,7 @@ const NEWCOMERS_CHANGE_EVERY: Duration = Duration::from_millis(1);
 /// Pause between two queries for what was refused.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Tokens that may be undeclared while such a query runs; if there are more, it is repeated.
-const GONE_MAX: usize = 65_536;
+const WITHDRAWN_MAX: usize = 65_536;
 
 /// An announcement, or its withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Announcement {
     }
 
     /// What a withdrawal withdraws. A name gets a leading space, which no token has.
-    fn gone(&self) -> Option<(HostId, String)> {
+    fn withdrawal(&self) -> Option<(HostId, String)> {
         match self {
             Self::HostDown { host, name } => Some((*host, format!(" {name}"))),
             Self::EndpointDown { host, token } => Some((*host, token.clone())),
@@ -91,8 +91,8 @@ impl Announcement {
         }
     }
 
-    /// What `gone` returns for the withdrawal of this announcement.
-    fn would_go_as(&self) -> Option<(HostId, String)> {
+    /// What `withdrawal` returns for the withdrawal of this announcement.
+    fn withdrawal_if_up(&self) -> Option<(HostId, String)> {
         match self {
             Self::HostUp { host, name } => Some((*host, format!(" {name}"))),
             Self::EndpointUp { host, token, .. } => Some((*host, token.clone())),
@@ -198,7 +198,7 @@ struct Known {
 struct Asking {
     scope: Scope,
     /// Hashes of what was withdrawn since the query began: an answer that contains it is older. Other hosts cannot predict them.
-    gone: HashSet<u64>,
+    withdrawn: HashSet<u64>,
     hasher: RandomState,
 }
 
@@ -260,22 +260,24 @@ impl Announcements {
     /// Takes an announcement or withdrawal. True if a new change waits. An announcement that is not stored is an error, reported once per host.
     pub fn handle(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
         self.counters.announcements += 1;
-        if let (Some(asking), Some(gone)) = (&mut self.asking, announcement.gone())
-            && asking.scope.is_none_or(|scope| scope == gone.0)
-            && asking.gone.len() <= GONE_MAX
+        if let (Some(asking), Some(withdrawn)) = (&mut self.asking, announcement.withdrawal())
+            && asking.scope.is_none_or(|scope| scope == withdrawn.0)
+            && asking.withdrawn.len() <= WITHDRAWN_MAX
         {
-            asking.gone.insert(asking.hasher.hash_one(gone));
+            asking.withdrawn.insert(asking.hasher.hash_one(withdrawn));
         }
         self.keep(now, announcement)
     }
 
     /// Takes an announcement that a query found.
     pub fn handle_answer(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
-        let has_gone = |asking: &Asking| {
-            announcement.would_go_as().is_none_or(|what| asking.gone.contains(&asking.hasher.hash_one(what)))
+        let is_withdrawn = |asking: &Asking| {
+            announcement.withdrawal_if_up().is_none_or(|what| asking.withdrawn.contains(&asking.hasher.hash_one(what)))
         };
         match &self.asking {
-            Some(asking) if asking.gone.len() <= GONE_MAX && !has_gone(asking) => self.keep(now, announcement),
+            Some(asking) if asking.withdrawn.len() <= WITHDRAWN_MAX && !is_withdrawn(asking) => {
+                self.keep(now, announcement)
+            }
             _ => Ok(false),
         }
     }
@@ -283,7 +285,7 @@ impl Announcements {
     /// The query has found everything.
     pub fn handle_answered(&mut self, now: Instant) {
         self.ask_from = now + ASK_EVERY;
-        if let Some(asking) = self.asking.take().filter(|asking| asking.gone.len() > GONE_MAX) {
+        if let Some(asking) = self.asking.take().filter(|asking| asking.withdrawn.len() > WITHDRAWN_MAX) {
             self.directory.refuse(asking.scope, None);
         }
     }
@@ -294,7 +296,7 @@ impl Announcements {
             return None;
         }
         let scope = self.directory.poll_missed()?;
-        self.asking = Some(Asking { scope, gone: HashSet::new(), hasher: RandomState::new() });
+        self.asking = Some(Asking { scope, withdrawn: HashSet::new(), hasher: RandomState::new() });
         self.counters.asked_again += 1;
         Some(scope)
     }

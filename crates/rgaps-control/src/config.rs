@@ -38,7 +38,8 @@ pub struct Config {
     pub host_name: String,
     /// Bytes of a publisher's pool.
     pub pool_bytes: u64,
-    /// Bytes of the pool for messages that arrive from one host on one topic; it grows to what that host's largest message needs.
+    /// Bytes of the pool for messages that arrive from one host on one topic; it grows until a message as large as the largest pool of that host's
+    /// publishers fits, at most to `arrival_pool_bytes_max`.
     pub arrival_pool_bytes: u64,
     /// Messages that each publisher can have at a time, held and unread ones included; its history for late joiners comes on top. At most 4096, and
     /// 65536 for all publishers of a topic.
@@ -86,7 +87,8 @@ pub struct Config {
     /// How long the manager waits for a silent or unreachable host. A host that announces nothing for this long, and for at least a second, counts as
     /// gone.
     pub peer_timeout_ms: u64,
-    /// How long a stalled keep-all subscriber may delay arriving messages before the manager makes it keep-last.
+    /// How long a stalled keep-all subscriber may delay arriving messages, or a stalled keep-all host this host's publishers, before the manager
+    /// makes it keep-last.
     pub keep_all_timeout_ms: u64,
     /// A zenoh configuration file, for example with access control rules; empty for none. A file that needs what this build lacks (TLS, QUIC,
     /// passwords, keys) is refused.

@@ -54,8 +54,8 @@ pub struct Limits {
     pub client_endpoints_max: u64,
     /// Requests of one client that wait, after a manager's death, until other clients have handed their topics back.
     pub client_requests_max: u64,
-    /// Percent of `rgapsd`'s file descriptor limit that is reserved for processes with few nodes, publishers and subscribers; links with other hosts
-    /// get none of it.
+    /// Percent of `rgapsd`'s file descriptor limit that is reserved for processes with few nodes, publishers and subscribers; no new link with
+    /// another host gets any of it, but connections of links that were offered before may use half.
     pub spare_fds_percent: u64,
 }
 

@@ -57,7 +57,7 @@ pub enum NetworkEvent {
         responder: RingResponder,
     },
     /// A host sends a request that cannot be read.
-    RingRefused {
+    RingRequestUnreadable {
         /// The answer.
         refusal: RingRefusal,
         /// Takes the answer. Sending it may block while the requesting host does not read.
@@ -340,7 +340,7 @@ fn seen_at(session: &Session, other: ZenohId) -> Seen {
     seen
 }
 
-/// Takes the answer to a `RingRequested`. If it is dropped without one, the requesting host waits until its time-out.
+/// Takes the answer to a ring request. If it is dropped without one, the requesting host waits until its time-out.
 pub struct RingResponder(Query);
 
 impl std::fmt::Debug for RingResponder {
@@ -371,7 +371,7 @@ fn ring_requested(query: Query) -> NetworkEvent {
     let responder = RingResponder(query);
     match read {
         Ok(request) => NetworkEvent::RingRequested { request: Box::new(request), responder },
-        Err(refusal) => NetworkEvent::RingRefused { refusal, responder },
+        Err(refusal) => NetworkEvent::RingRequestUnreadable { refusal, responder },
     }
 }
 
@@ -643,7 +643,7 @@ mod tests {
             .wait()
             .unwrap();
         let (refusal, responder) = until(second_events, |event| match event {
-            NetworkEvent::RingRefused { refusal, responder } => Some((refusal, responder)),
+            NetworkEvent::RingRequestUnreadable { refusal, responder } => Some((refusal, responder)),
             _ => None,
         });
         responder.answer(&Err(refusal));

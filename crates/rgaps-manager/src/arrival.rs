@@ -33,7 +33,7 @@ use rgaps_shm::info::MessageInfo;
 use rgaps_shm::words::queue::Position;
 use rgaps_shm::{LoanedMessage, MessageSpec, SlotTable, crash};
 
-use crate::envelope::{self, ENVELOPE_BYTES_MAX, Source, Unsent};
+use crate::envelope::{self, ENVELOPE_BYTES_MAX, Gap, Source};
 use crate::event::{Event, Mailbox};
 use crate::inbound::{ArrivalControl, ArrivalState};
 use crate::received::{REMEMBERED_MAX, Verdict};
@@ -77,8 +77,8 @@ struct Partial {
     loan: Option<LoanedMessage>,
     /// The sequence up to which the sender owes no message of this publisher.
     previous: u64,
-    /// The sender has not sent it.
-    skipped: bool,
+    /// It is a gap notice: the sender has not sent the message.
+    is_notice: bool,
     /// Where the sender took it from.
     source: Source,
     info: MessageInfo,
@@ -278,7 +278,7 @@ impl Arrival {
 
     /// Gives the port the words of subscribers that have joined.
     fn add_newcomers(&mut self) {
-        if self.setup.control.newcomers_were_added() {
+        if self.setup.control.take_newcomers_flag() {
             for newcomer in self.setup.control.take_newcomers() {
                 self.state.port.add_subscriber(newcomer.pages, newcomer.event);
             }
@@ -390,14 +390,14 @@ impl Arrival {
         if info.source_host != self.setup.host.0 {
             return Err("it sends a message of another host's publisher".to_owned());
         }
-        self.state.received.meet(name, opened.unsent.previous);
-        let Unsent { previous, skipped } = opened.unsent;
+        self.state.received.note_first(name, opened.gap.previous);
+        let Gap { previous, is_notice } = opened.gap;
         let (source, history_depth, meta_bytes) = (opened.source, opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
-        let loan = if skipped { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
-        self.dropped += u64::from(loan.is_none() && !skipped);
-        let partial = Partial { name, loan, previous, skipped, source, info, meta: bytes, meta_bytes, history_depth };
+        let loan = if is_notice { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
+        self.dropped += u64::from(loan.is_none() && !is_notice);
+        let partial = Partial { name, loan, previous, is_notice, source, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);
         Ok(())
     }
@@ -427,7 +427,7 @@ impl Arrival {
 
     fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
-        let Partial { name, loan, previous, skipped, source, mut info, meta, meta_bytes, history_depth } = partial;
+        let Partial { name, loan, previous, is_notice, source, mut info, meta, meta_bytes, history_depth } = partial;
         info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
@@ -438,7 +438,7 @@ impl Arrival {
         let Some(loan) = loan else {
             if let Verdict::New { lost, since } = self.state.received.judge(name) {
                 // A message that has arrived is lost for all subscribers that are here now.
-                let is_queued = !skipped && source == Source::Queue;
+                let is_queued = !is_notice && source == Source::Queue;
                 let dropped_at = is_queued.then(|| self.setup.slot_table.segment().queue().end());
                 self.setup.slot_table.count_lost(lost, since);
                 match source {

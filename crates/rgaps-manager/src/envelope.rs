@@ -3,7 +3,7 @@
 //! ```text
 //!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
 //! 56 host epoch u64   64 history depth u32   68 metadata bytes u32
-//! 72 previous u64    80 skipped u32 (0 or 1)    84 source u32 (0 queue, 1 history, 2 owed history)    88 metadata
+//! 72 previous u64    80 gap notice u32 (0 or 1)    84 source u32 (0 queue, 1 history, 2 owed history)    88 metadata
 //! ```
 //!
 //! Trusts      nothing: it comes from another host.
@@ -27,11 +27,11 @@ pub struct Envelope {
 
 /// What a message says about messages that were not sent (`sent.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unsent {
+pub struct Gap {
     /// The sequence of the publisher's last message before this one that was sent or need not be sent.
     pub previous: u64,
     /// This is a gap notice: the message itself was not sent, and is lost with those between it and the last one that arrived.
-    pub skipped: bool,
+    pub is_notice: bool,
 }
 
 /// Where its sender took a message from.
@@ -42,7 +42,7 @@ pub enum Source {
     Queue,
     /// From history. It was published before the hosts were linked: it is for subscribers that want history, and lost for none.
     History,
-    /// From history. It may have been published before subscribers joined that did so after the publisher's last message before it had arrived.
+    /// From history. Subscribers that joined after the publisher's previous message had arrived may have joined after this one was published.
     OwedHistory,
 }
 
@@ -54,7 +54,7 @@ pub struct Opened<'a> {
     /// How many of its publisher's last messages late joiners get.
     pub history_depth: u32,
     /// What was not sent.
-    pub unsent: Unsent,
+    pub gap: Gap,
     /// Where the sender took it from.
     pub source: Source,
     /// Typed metadata.
@@ -74,7 +74,7 @@ pub enum EnvelopeError {
 
 impl Envelope {
     /// Seals a description. Metadata is never longer than `META_BYTES_MAX`, since a segment holds no more.
-    pub fn seal(info: &MessageInfo, history_depth: u32, unsent: Unsent, meta: &[u8]) -> Self {
+    pub fn seal(info: &MessageInfo, history_depth: u32, gap: Gap, meta: &[u8]) -> Self {
         let mut envelope = Self { bytes: [0; ENVELOPE_BYTES_MAX], used: HEAD_BYTES };
         let meta = &meta[..meta.len().min(META_BYTES_MAX)];
         envelope.put(0, &ENVELOPE_VERSION.to_le_bytes());
@@ -87,8 +87,8 @@ impl Envelope {
         envelope.put(56, &info.host_epoch.to_le_bytes());
         envelope.put(64, &history_depth.to_le_bytes());
         envelope.put(68, &(meta.len() as u32).to_le_bytes());
-        envelope.put(72, &unsent.previous.to_le_bytes());
-        envelope.put(80, &u32::from(unsent.skipped).to_le_bytes());
+        envelope.put(72, &gap.previous.to_le_bytes());
+        envelope.put(80, &u32::from(gap.is_notice).to_le_bytes());
         envelope.put(HEAD_BYTES, meta);
         envelope.used = HEAD_BYTES + meta.len();
         envelope
@@ -141,19 +141,19 @@ pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
     let host_epoch = u64_at(56);
     let mut info = MessageInfo { kind: u32_at(4), source_host, host_epoch, stamps, ..MessageInfo::default() };
     decode_path(u64_at(8), &mut info);
-    let unsent = Unsent { previous: u64_at(72), skipped: u32_at(80) != 0 };
+    let gap = Gap { previous: u64_at(72), is_notice: u32_at(80) != 0 };
     let source = match u32_at(84) {
         1 => Source::History,
         2 => Source::OwedHistory,
         _ => Source::Queue,
     };
-    Ok(Opened { info, history_depth: u32_at(64), unsent, source, meta })
+    Ok(Opened { info, history_depth: u32_at(64), gap, source, meta })
 }
 
 /// Fuzz entry: opening, sealing and opening again gives the same description.
 pub fn fuzz_envelope(data: &[u8]) -> bool {
     let Ok(opened) = open(data) else { return false };
-    let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.unsent, opened.meta);
+    let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.gap, opened.meta);
     let sealed = sealed.taken_from(opened.source);
     assert_eq!(open(sealed.bytes()), Ok(opened));
     true
@@ -170,20 +170,20 @@ mod tests {
 
     #[test]
     fn opening_a_sealed_envelope_gives_the_same_description() {
-        let unsent = Unsent { previous: 6, skipped: true };
-        let mut sealed = Envelope::seal(&info(), 5, unsent, b"metadata");
-        let opened = Opened { info: info(), history_depth: 5, unsent, source: Source::Queue, meta: b"metadata" };
+        let gap = Gap { previous: 6, is_notice: true };
+        let mut sealed = Envelope::seal(&info(), 5, gap, b"metadata");
+        let opened = Opened { info: info(), history_depth: 5, gap, source: Source::Queue, meta: b"metadata" };
         assert_eq!(open(sealed.bytes()), Ok(opened));
         for source in [Source::Queue, Source::History, Source::OwedHistory] {
             assert_eq!(open(sealed.clone().taken_from(source).bytes()), Ok(Opened { source, ..opened }));
         }
         sealed.set_previous(8);
-        assert_eq!(open(sealed.bytes()), Ok(Opened { unsent: Unsent { previous: 8, ..unsent }, ..opened }));
+        assert_eq!(open(sealed.bytes()), Ok(Opened { gap: Gap { previous: 8, ..gap }, ..opened }));
     }
 
     #[test]
     fn every_truncated_envelope_and_every_wrong_length_is_refused() {
-        let sealed = Envelope::seal(&info(), 5, Unsent::default(), b"metadata");
+        let sealed = Envelope::seal(&info(), 5, Gap::default(), b"metadata");
         for cut in 0..sealed.bytes().len() {
             assert!(open(&sealed.bytes()[..cut]).is_err(), "cut at {cut}");
         }

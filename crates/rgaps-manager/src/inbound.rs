@@ -65,7 +65,7 @@ impl ArrivalControl {
     }
 
     /// Whether subscribers were added since the last call. Takes no lock.
-    pub(crate) fn newcomers_were_added(&self) -> bool {
+    pub(crate) fn take_newcomers_flag(&self) -> bool {
         self.has_newcomers.swap(false, Ordering::AcqRel)
     }
 

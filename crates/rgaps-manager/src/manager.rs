@@ -79,7 +79,7 @@ pub(crate) struct Manager {
     has_draining: bool,
     ticked_at: Option<Instant>,
     /// The last topic for which `relink_some` tried.
-    relinked: Option<TopicId>,
+    relink_cursor: Option<TopicId>,
     pub(crate) network_reports: NetworkReports,
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
@@ -144,7 +144,7 @@ impl Manager {
             has_more: false,
             has_draining: false,
             ticked_at: None,
-            relinked: None,
+            relink_cursor: None,
             network_reports: NetworkReports::new(first_host_due),
             idle_since: Some(Instant::now()),
             full_until: None,
@@ -475,15 +475,16 @@ impl Manager {
         self.topic_changed(id);
     }
 
-    /// Tries again to start senders that lacked a permit, a slot or a file descriptor: for a few topics, since each may lack very many.
+    /// Tries again to start senders that lacked a permit, a slot or a file descriptor: for a few topics at a time, since one topic may lack a sender
+    /// for each of very many hosts.
     fn relink_some(&mut self) {
         let lacks = |topic: &&Topic| !topic.without_sender.is_empty();
         let mut lacking: Vec<TopicId> = self.topics.values().filter(lacks).map(|topic| topic.id).collect();
         lacking.sort_unstable();
-        let behind = lacking.partition_point(|id| self.relinked.is_some_and(|last| *id <= last));
+        let behind = lacking.partition_point(|id| self.relink_cursor.is_some_and(|last| *id <= last));
         lacking.rotate_left(behind);
         for id in lacking.into_iter().take(RELINKS_A_TICK) {
-            self.relinked = Some(id);
+            self.relink_cursor = Some(id);
             self.relink(id);
         }
     }

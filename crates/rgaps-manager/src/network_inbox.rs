@@ -53,7 +53,7 @@ impl NetworkInbox {
                 self.ring_requested(*request, responder);
                 Ok(true)
             }
-            NetworkEvent::RingRefused { refusal, responder } => {
+            NetworkEvent::RingRequestUnreadable { refusal, responder } => {
                 tracing::warn!("a ring request was refused: {refusal}");
                 self.refuse(responder, refusal);
                 Ok(false)
@@ -126,8 +126,8 @@ impl NetworkInbox {
         }
     }
 
-    /// Refuses a request, on one of the network's threads. Such a thread serves many hosts: only if no worker thread has room does it wait for this one,
-    /// until zenoh closes the connection (`BLOCKED_MS` of rgaps_control's zenoh_config.rs).
+    /// Refuses a request, on one of the network's threads. Such a thread serves many hosts, so a worker thread sends the refusal. Only if the workers
+    /// have no room does this thread send it, and wait at most until zenoh closes the connection (`BLOCKED_MS` of rgaps_control's zenoh_config.rs).
     fn refuse(&self, responder: RingResponder, refusal: RingRefusal) {
         match self.answers.has_room() {
             true => self.answer(responder, Err(refusal)),

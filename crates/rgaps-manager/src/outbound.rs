@@ -93,7 +93,7 @@ impl SenderControl {
     }
 
     /// Notes that a publisher has left, and its last message. While there is no link, it remembers `LEFT_MAX`.
-    pub(crate) fn note_left(&self, publisher: u64, last: LastReceived) {
+    pub(crate) fn mark_left(&self, publisher: u64, last: LastReceived) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         if left.len() >= LEFT_MAX {
             left.remove(0);
@@ -105,7 +105,7 @@ impl SenderControl {
     }
 
     /// Notes that the other host knows of all publishers that have left, unless another has left since.
-    pub(crate) fn note_settled(&self) {
+    pub(crate) fn mark_settled(&self) {
         if !self.owes() {
             return;
         }

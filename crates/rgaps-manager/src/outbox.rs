@@ -33,9 +33,9 @@ const BATCH_MAX: usize = 16;
 const PAGE_BYTES: u64 = 4096;
 /// Messages that are taken but not acknowledged, at most.
 const OUTBOX_MAX: usize = 64;
-/// Notes that are sent but not acknowledged, at most.
+/// Gap notices that are sent but not acknowledged, at most.
 const GAP_NOTICES_MAX: usize = 32;
-/// From a message's id to the next one. Notes that are posted between them have ids between theirs: a receiver expects ids to grow.
+/// From a message's id to the next one. Gap notices between two messages get the ids between theirs, since a receiver expects ids to grow.
 const ID_STEP: u64 = 64;
 /// How long the end of a connection waits for each copy in progress.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
     use crate::device_memory::DeviceMemoryManager;
-    use crate::envelope::Unsent;
+    use crate::envelope::Gap;
     use crate::topics::Topic;
 
     #[global_allocator]
@@ -456,7 +456,7 @@ mod tests {
         /// Takes the next message into an outbox.
         fn take(&mut self, outbox: &mut Outbox) {
             let held = self.reader.take().unwrap().unwrap();
-            let envelope = Envelope::seal(held.info(), 0, Unsent::default(), b"meta");
+            let envelope = Envelope::seal(held.info(), 0, Gap::default(), b"meta");
             outbox.push(held, self.pool.clone(), envelope, 0);
         }
     }
@@ -510,7 +510,7 @@ mod tests {
         outbox.connected(true, &HashMap::new(), None).unwrap();
         publishing.publish(1);
         publishing.take(&mut outbox);
-        let notice = Envelope::seal(&MessageInfo::default(), 0, Unsent { previous: 0, skipped: true }, &[]);
+        let notice = Envelope::seal(&MessageInfo::default(), 0, Gap { previous: 0, is_notice: true }, &[]);
         let skipped = MessageName { publisher: 2, sequence: 5 };
         let mut link = sink(RingOptions::default());
         assert!(outbox.post_gap_notice(&mut link, &notice, skipped).unwrap(), "it names what was published before");

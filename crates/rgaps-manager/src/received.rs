@@ -45,8 +45,8 @@ pub(crate) enum Verdict {
     New { lost: u64, since: Position },
     /// So far from the last one that its publisher cannot have sent the messages in between: counting restarts, and none counts as lost.
     Step { from: u64 },
-    /// Not new, but only some subscribers have it: those that had joined by this position, and before this many ports of the topic had ended. It is
-    /// published again, for the others only.
+    /// Not new, but only some subscribers have it: those that had joined by this position, and those that looked for history before this many ports
+    /// of the topic had ended. It is published again, for the others only.
     Seen(Position, u32),
     /// All subscribers have it.
     Duplicate,
@@ -109,8 +109,8 @@ impl Received {
         }
     }
 
-    /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`in_segment`) what is
-    /// within that. Returns the number of publishers of which something was forgotten.
+    /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`in_segment`)
+    /// what is within that. Returns the number of publishers of which something was forgotten.
     pub(crate) fn correct(
         &mut self,
         published: &HashMap<u64, u64>,
@@ -143,7 +143,7 @@ impl Received {
 
     /// Notes a publisher of which nothing has arrived, before its first message is judged. `previous`: the sender owes none of its messages up to
     /// that sequence.
-    pub(crate) fn meet(&mut self, name: MessageName, previous: u64) {
+    pub(crate) fn note_first(&mut self, name: MessageName, previous: u64) {
         if !self.known.contains_key(&name.publisher) {
             let position = self.last().unwrap_or(self.start);
             let last = LastReceived { sequence: previous.min(name.sequence.saturating_sub(1)), position };
@@ -366,16 +366,16 @@ mod tests {
     fn missing_first_messages_of_a_new_publisher_are_counted_since_the_last_arrival() {
         let mut received = received();
         received.hand_shake(Position(2));
-        received.meet(name(21), 0);
+        received.note_first(name(21), 0);
         assert_eq!(received.judge(name(21)), Verdict::New { lost: 20, since: Position(2) });
         let other = |sequence| MessageName { publisher: 2, sequence };
         received.note(name(21), Position(5));
-        received.meet(other(9), 6);
+        received.note_first(other(9), 6);
         assert_eq!(received.judge(other(9)), Verdict::New { lost: 2, since: Position(5) });
-        received.meet(other(9), 0);
+        received.note_first(other(9), 0);
         assert_eq!(received.judge(other(9)), Verdict::New { lost: 2, since: Position(5) }, "it is known by now");
         let liar = MessageName { publisher: 3, sequence: 4 };
-        received.meet(liar, u64::MAX);
+        received.note_first(liar, u64::MAX);
         assert_eq!(received.judge(liar), Verdict::New { lost: 0, since: Position(5) });
     }
 

@@ -31,14 +31,14 @@ use rgaps_shm::{Held, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, cras
 
 use crate::addresses;
 use crate::device_memory::Pools;
-use crate::envelope::{Envelope, Source, Unsent};
+use crate::envelope::{Envelope, Gap, Source};
 use crate::event::{Event, Mailbox};
 use crate::offered_ring::{Ask, dial, geometry, link_chunk_bytes, over_tcp};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
 use crate::sent::SentMessages;
-use crate::skipped::{GapNotices, Sending};
+use crate::skipped::{GapNotices, SendContext};
 use crate::without_pool::WithoutPool;
 
 /// Pause between attempts to reach the other host: the first, and the longest.
@@ -221,7 +221,7 @@ impl Sender {
         }
         self.keep_permitted(&mut offer, seen)?;
         let geometry = geometry(&offer, self.setup.flow_control)?;
-        let link = self.join(&offer, ends, geometry, timeout)?;
+        let link = self.connect_link(&offer, ends, geometry, timeout)?;
         // The other host cannot have what was not published. Of publishers that have left nothing is known here.
         let published: HashMap<u64, u64> = request.published.iter().copied().collect();
         let at_most = |publisher: u64| published.get(&publisher).copied().unwrap_or(u64::MAX);
@@ -234,7 +234,7 @@ impl Sender {
         }
         let nothing = HashMap::new();
         self.outbox.resume(&has);
-        self.outbox.origins().for_each(|(publisher, _)| self.sent.meet(publisher));
+        self.outbox.origins().for_each(|(publisher, _)| self.sent.mark_known(publisher));
         self.take_history_again(if offer.keeps_history { &has } else { &nothing });
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
@@ -317,7 +317,7 @@ impl Sender {
     }
 
     /// Connects to the offered ring, over the offered transport.
-    fn join(
+    fn connect_link(
         &mut self,
         offer: &RingOffer,
         mut ends: Vec<SenderEnd>,
@@ -407,7 +407,7 @@ impl Sender {
             }
         }
         let took = self.take();
-        let of = &mut Sending {
+        let of = &mut SendContext {
             own_host: self.setup.own_host,
             slot_table: &self.setup.slot_table,
             control: &self.setup.control,
@@ -416,7 +416,7 @@ impl Sender {
             without_pool: &self.without_pool,
             sent: &mut self.sent,
         };
-        self.gap_notices.tell(of, link)?;
+        self.gap_notices.post(of, link)?;
         let (records, messages) = self.outbox.post(link, reusable, &self.setup.key)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
@@ -510,8 +510,8 @@ impl Sender {
         info.route_reason = self.transport.route_reason;
         info.copies.staged = u8::from(self.outbox.is_staged());
         let previous = self.sent.send(MessageName { publisher: info.publisher, sequence: info.sequence });
-        let unsent = Unsent { previous, skipped: false };
-        let envelope = Envelope::seal(&info, held.history_depth(), unsent, &meta[..meta_bytes]);
+        let gap = Gap { previous, is_notice: false };
+        let envelope = Envelope::seal(&info, held.history_depth(), gap, &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
         None
@@ -529,7 +529,7 @@ impl Sender {
             return;
         }
         let text = format!(
-            "{}: host {} has taken no message for {} ms; until it does, it gets only the last {} messages",
+            "{}: host {} has acknowledged no message for {} ms; until it has caught up, it gets only the last {} messages",
             self.setup.key,
             self.setup.host_name,
             since.elapsed().as_millis(),

@@ -7,9 +7,9 @@
 //!
 //! Invariants  U1 only messages that were not sent are named, each once a link until the other host acknowledges the notice. The other host does not
 //!             count one twice (`received.rs`). U2 nothing that was published before `from` is named.
-//!             U3 if the other host does not know a publisher, the sender names that publisher's skipped messages before it sends anything that it
-//!             took later, if the ring has room and earlier messages are complete.
-//! Bounds      `left` holds `LEFT_MAX` publishers; `sent`, `named` and `met` no more than these and the slots; `gaps` no more than the outbox.
+//!             U3 the sender names the skipped messages of a publisher that the other host does not know before it sends any message that it took
+//!             later. Exceptions: the ring is full, or an earlier message is not complete.
+//! Bounds      `left` holds `LEFT_MAX` publishers; `sent`, `named` and `known` no more than these and the slots; `gaps` no more than the outbox.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub(crate) struct SentMessages {
     /// Publishers that have left, and their last messages.
     left: Vec<(u64, LastReceived)>,
     /// Publishers of which the other host has, or gets, a message or a gap notice.
-    met: HashSet<u64>,
+    known: HashSet<u64>,
     /// Gaps before the first message of publishers that the other host does not know: the last message of each gap, and the sequence before the gap.
     gaps: Vec<(MessageName, u64)>,
     /// Nothing that was published before it is owed.
@@ -44,7 +44,7 @@ impl SentMessages {
     /// Begins anew for a host that knows none of these publishers: it is owed nothing that was published before `from`, nor the `newest` messages.
     pub(crate) fn begin(&mut self, from: Position, newest: HashMap<u64, LastReceived>) {
         self.named.clear();
-        self.met.clear();
+        self.known.clear();
         self.sent = newest.into_iter().map(|(publisher, last)| (publisher, last.sequence)).collect();
         self.from = from;
     }
@@ -56,11 +56,11 @@ impl SentMessages {
             self.sent.extend(has);
             self.from = Position(0);
         }
-        self.met = has.keys().copied().collect();
+        self.known = has.keys().copied().collect();
         self.gaps.clear();
         for publisher in std::mem::take(&mut self.named).into_keys() {
             if let Some(sequence) = has.get(&publisher) {
-                self.note_sent(publisher, *sequence);
+                self.mark_sent(publisher, *sequence);
             }
         }
     }
@@ -69,25 +69,26 @@ impl SentMessages {
     pub(crate) fn send(&mut self, message: MessageName) -> u64 {
         let MessageName { publisher, sequence } = message;
         let previous = self.previous(publisher, sequence);
-        if self.met.insert(publisher) && previous.saturating_add(1) < sequence {
+        if self.known.insert(publisher) && previous.saturating_add(1) < sequence {
             self.gaps.push((MessageName { publisher, sequence: sequence - 1 }, previous));
         }
-        self.note_sent(publisher, sequence);
+        self.mark_sent(publisher, sequence);
         previous
     }
 
     /// Notes that a message of this publisher is sent before anything else of it.
-    pub(crate) fn meet(&mut self, publisher: u64) {
-        self.met.insert(publisher);
+    pub(crate) fn mark_known(&mut self, publisher: u64) {
+        self.known.insert(publisher);
     }
 
-    /// Whether the other host knows nothing of a publisher. It takes the arrival of its first message or notice for the time of what was lost before.
-    pub(crate) fn is_new(&self, publisher: u64) -> bool {
-        !self.met.contains(&publisher)
+    /// Whether the other host knows nothing of a publisher. The other host dates the losses before such a publisher's first message or gap notice by
+    /// that one's arrival.
+    pub(crate) fn is_unknown(&self, publisher: u64) -> bool {
+        !self.known.contains(&publisher)
     }
 
-    /// The gaps before the first messages of publishers that the other host has not met, once: each gap's last message, and up to which message none is
-    /// owed.
+    /// Returns, once, the gaps before the first messages of publishers that the other host does not know: each gap's last message, and the sequence
+    /// before the gap.
     pub(crate) fn take_gaps(&mut self) -> Vec<(MessageName, u64)> {
         std::mem::take(&mut self.gaps)
     }
@@ -107,13 +108,13 @@ impl SentMessages {
     }
 
     /// Notes that a publisher's messages up to this one were sent, or are not owed.
-    pub(crate) fn note_sent(&mut self, publisher: u64, sequence: u64) {
+    pub(crate) fn mark_sent(&mut self, publisher: u64, sequence: u64) {
         let newest = self.sent.entry(publisher).or_insert(0);
         *newest = sequence.max(*newest);
     }
 
     /// Notes that a publisher has left, and its last message.
-    pub(crate) fn note_left(&mut self, publisher: u64, last: LastReceived) {
+    pub(crate) fn mark_left(&mut self, publisher: u64, last: LastReceived) {
         if self.left.len() >= LEFT_MAX {
             self.left.remove(0);
         }
@@ -131,14 +132,14 @@ impl SentMessages {
         passed: Position,
         stay: impl Iterator<Item = (u64, LastReceived)>,
     ) -> Vec<MessageName> {
-        let Self { sent, named, left, met, from, .. } = self;
+        let Self { sent, named, left, known, from, .. } = self;
         left.retain(|(publisher, last)| {
             // A message that the sender has still to take says what was sent before it, owed or not.
             let is_settled = last.position < *from || sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
             let is_over = last.position < passed && is_settled;
             if is_over {
                 sent.remove(publisher);
-                met.remove(publisher);
+                known.remove(publisher);
             }
             !is_over
         });
@@ -151,8 +152,8 @@ impl SentMessages {
     }
 
     /// A gap notice with this message was posted.
-    pub(crate) fn note_named(&mut self, skipped: MessageName) {
-        self.met.insert(skipped.publisher);
+    pub(crate) fn mark_named(&mut self, skipped: MessageName) {
+        self.known.insert(skipped.publisher);
         self.named.insert(skipped.publisher, skipped.sequence);
     }
 
@@ -161,7 +162,7 @@ impl SentMessages {
         if self.named.get(&skipped.publisher).is_some_and(|named| *named <= skipped.sequence) {
             self.named.remove(&skipped.publisher);
         }
-        self.note_sent(skipped.publisher, skipped.sequence);
+        self.mark_sent(skipped.publisher, skipped.sequence);
     }
 }
 
@@ -180,20 +181,20 @@ mod tests {
     #[test]
     fn the_last_message_of_a_silent_publisher_is_named_once_and_of_a_broken_link_again() {
         let mut count = SentMessages::default();
-        count.note_sent(1, 2);
+        count.mark_sent(1, 2);
         let skipped = |count: &mut SentMessages, last| count.skipped(Position(10), [(1, last)].into_iter());
         assert_eq!(skipped(&mut count, at(2, 2)), [], "it was sent");
         assert_eq!(skipped(&mut count, at(5, 10)), [], "it may still be sent");
         assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)]);
-        count.note_named(name(1, 5));
+        count.mark_named(name(1, 5));
         assert_eq!(skipped(&mut count, at(5, 9)), []);
         count.resume(&HashMap::from([(1, 2)]));
         assert_eq!(skipped(&mut count, at(5, 9)), [name(1, 5)], "the notice did not arrive");
-        count.note_named(name(1, 5));
+        count.mark_named(name(1, 5));
         count.resume(&HashMap::from([(1, 5)]));
         assert_eq!(skipped(&mut count, at(5, 9)), [], "it arrived");
         assert_eq!(skipped(&mut count, at(7, 9)), [name(1, 7)]);
-        count.note_named(name(1, 7));
+        count.mark_named(name(1, 7));
         count.acknowledged(name(1, 7));
         assert_eq!((skipped(&mut count, at(7, 9)), count.previous(1, 9)), (vec![], 7));
     }
@@ -201,13 +202,13 @@ mod tests {
     #[test]
     fn the_last_message_of_a_publisher_that_left_is_named_until_it_is_acknowledged() {
         let mut count = SentMessages::default();
-        count.note_left(1, at(5, 10));
-        count.note_left(2, at(4, 12));
+        count.mark_left(1, at(5, 10));
+        count.mark_left(2, at(4, 12));
         let skipped = |count: &mut SentMessages, passed| count.skipped(Position(passed), std::iter::empty());
         assert_eq!(skipped(&mut count, 10), [], "message 5 may still be sent");
         assert_eq!(skipped(&mut count, 11), [name(1, 5)]);
-        count.note_named(name(1, 5));
-        count.note_sent(2, 4);
+        count.mark_named(name(1, 5));
+        count.mark_sent(2, 4);
         assert_eq!(skipped(&mut count, 13), [], "of the other publisher everything was sent that is not in a gap");
         assert!(count.has_left());
         count.acknowledged(name(1, 5));
@@ -220,10 +221,10 @@ mod tests {
         let mut count = SentMessages::default();
         count.begin(Position(20), HashMap::from([(1, at(7, 19))]));
         assert_eq!([count.previous(1, 5), count.previous(1, 8), count.previous(1, 10)], [4, 7, 7]);
-        count.note_sent(1, 10);
+        count.mark_sent(1, 10);
         assert_eq!([count.previous(1, 11), count.previous(2, 21)], [10, 0]);
-        count.note_left(3, at(9, 19));
-        count.note_left(1, at(10, 25));
+        count.mark_left(3, at(9, 19));
+        count.mark_left(1, at(10, 25));
         assert_eq!(count.skipped(Position(30), [(4, at(3, 18))].into_iter()), []);
         assert!(!count.has_left());
     }
@@ -232,14 +233,14 @@ mod tests {
     fn a_gap_before_the_first_message_of_a_new_publisher_is_named_once() {
         let mut count = SentMessages::default();
         count.begin(Position(20), HashMap::from([(1, at(7, 19))]));
-        assert!(count.is_new(1) && count.is_new(2));
+        assert!(count.is_unknown(1) && count.is_unknown(2));
         assert_eq!([count.send(name(1, 10)), count.send(name(2, 1)), count.send(name(3, 4))], [7, 0, 0]);
         assert_eq!(count.take_gaps(), [(name(1, 9), 7), (name(3, 3), 0)]);
-        assert!(!count.is_new(1) && !count.is_new(2));
+        assert!(!count.is_unknown(1) && !count.is_unknown(2));
         assert_eq!((count.send(name(1, 15)), count.take_gaps()), (10, vec![]), "the other host sees this one itself");
         count.resume(&HashMap::from([(1, 15)]));
-        assert!(!count.is_new(1) && count.is_new(2), "nothing of publisher 2 has arrived");
-        count.meet(2);
+        assert!(!count.is_unknown(1) && count.is_unknown(2), "nothing of publisher 2 has arrived");
+        count.mark_known(2);
         assert_eq!(
             (count.send(name(2, 5)), count.take_gaps()),
             (1, vec![]),

@@ -9,7 +9,7 @@ use rgaps_link::{LinkSender, MessageName};
 use rgaps_shm::manager::last_received::last_published;
 use rgaps_shm::{MessageInfo, PublisherSlot, ReaderPort, SlotTable};
 
-use crate::envelope::{Envelope, Unsent};
+use crate::envelope::{Envelope, Gap};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::sent::SentMessages;
@@ -40,7 +40,7 @@ pub(crate) struct GapNotices {
 
 /// What is being sent.
 #[derive(Debug)]
-pub(crate) struct Sending<'a> {
+pub(crate) struct SendContext<'a> {
     pub(crate) own_host: HostId,
     pub(crate) slot_table: &'a SlotTable,
     pub(crate) control: &'a SenderControl,
@@ -52,41 +52,42 @@ pub(crate) struct Sending<'a> {
 
 impl GapNotices {
     /// Posts gap notices for which there is room. Call it in each turn, before messages are posted.
-    pub(crate) fn tell(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
-        self.tell_of_new(of, link)?;
-        self.tell_last(of, link)
+    pub(crate) fn post(&mut self, context: &mut SendContext<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
+        self.post_leading(context, link)?;
+        self.post_trailing(context, link)
     }
 
     /// Names the last messages of publishers if they were skipped and no message of the publisher has followed. Looks for them if the reader has lost
     /// messages since the last look, or publishers have left; at most once in `LOOK_EVERY`.
-    fn tell_last(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
+    fn post_trailing(&mut self, context: &mut SendContext<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
         // A message that was set aside is behind the cursor and not taken yet.
-        if self.looked.is_some_and(|(_, at)| at.elapsed() < LOOK_EVERY) || of.reader.awaits_bytes() {
+        if self.looked.is_some_and(|(_, at)| at.elapsed() < LOOK_EVERY) || context.reader.awaits_bytes() {
             return Ok(());
         }
-        let counters = of.reader.counters();
-        let missed = Missed { passed: of.reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned };
-        of.control.take_left().into_iter().for_each(|(publisher, last)| of.sent.note_left(publisher, last));
-        if self.looked.is_some_and(|(before, _)| before == Some(missed)) && !of.sent.has_left() {
-            of.control.note_settled();
+        let counters = context.reader.counters();
+        let missed =
+            Missed { passed: context.reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned };
+        context.control.take_left().into_iter().for_each(|(publisher, last)| context.sent.mark_left(publisher, last));
+        if self.looked.is_some_and(|(before, _)| before == Some(missed)) && !context.sent.has_left() {
+            context.control.mark_settled();
             return Ok(());
         }
-        let segment = of.slot_table.segment();
-        let stay = of.slot_table.active_publishers().filter_map(|slot| last_published(segment, slot));
+        let segment = context.slot_table.segment();
+        let stay = context.slot_table.active_publishers().filter_map(|slot| last_published(segment, slot));
         let mut is_complete = true;
-        for skipped in of.sent.skipped(of.reader.passed(), stay) {
-            if of.has_unsent_of(skipped.publisher) {
+        for skipped in context.sent.skipped(context.reader.passed(), stay) {
+            if context.has_unsent_of(skipped.publisher) {
                 is_complete = false;
                 continue;
             }
-            let previous = of.sent.previous(skipped.publisher, skipped.sequence);
-            if !of.post_notice(link, skipped, previous)? {
+            let previous = context.sent.previous(skipped.publisher, skipped.sequence);
+            if !context.post_notice(link, skipped, previous)? {
                 is_complete = false;
                 break;
             }
         }
-        if !of.sent.has_left() {
-            of.control.note_settled();
+        if !context.sent.has_left() {
+            context.control.mark_settled();
         }
         self.looked = Some((is_complete.then_some(missed), Instant::now()));
         Ok(())
@@ -94,28 +95,28 @@ impl GapNotices {
 
     /// Names at once the skipped messages of publishers that the other host does not know. The other host counts such a loss for all subscribers that
     /// have joined when it learns of it, so a later notice would also count for subscribers that joined after the loss.
-    fn tell_of_new(&mut self, of: &mut Sending<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
-        for (skipped, previous) in of.sent.take_gaps() {
+    fn post_leading(&mut self, context: &mut SendContext<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
+        for (skipped, previous) in context.sent.take_gaps() {
             // Without room for the notice, the message shows the gap.
-            of.post_notice(link, skipped, previous)?;
+            context.post_notice(link, skipped, previous)?;
         }
-        let missed = (of.reader.losses_so_far(), of.reader.counters().poisoned);
-        if self.looked_for_new == Some(missed) || of.reader.awaits_bytes() {
+        let missed = (context.reader.losses_so_far(), context.reader.counters().poisoned);
+        if self.looked_for_new == Some(missed) || context.reader.awaits_bytes() {
             return Ok(());
         }
-        of.control.take_left().into_iter().for_each(|(publisher, last)| of.sent.note_left(publisher, last));
-        let segment = of.slot_table.segment();
+        context.control.take_left().into_iter().for_each(|(publisher, last)| context.sent.mark_left(publisher, last));
+        let segment = context.slot_table.segment();
         let is_new = |slot: &PublisherSlot| {
             let words = segment.publisher(slot.index);
-            words.is_some_and(|words| of.sent.is_new(words.publisher.load(Ordering::Relaxed)))
+            words.is_some_and(|words| context.sent.is_unknown(words.publisher.load(Ordering::Relaxed)))
         };
-        let new: Vec<_> = of.slot_table.active_publishers().filter(is_new).collect();
+        let new: Vec<_> = context.slot_table.active_publishers().filter(is_new).collect();
         let stay = new.into_iter().filter_map(|slot| last_published(segment, slot));
         let mut is_complete = true;
-        for skipped in of.sent.skipped(of.reader.passed(), stay) {
-            if of.sent.is_new(skipped.publisher) && !of.has_unsent_of(skipped.publisher) {
-                let previous = of.sent.previous(skipped.publisher, skipped.sequence);
-                is_complete &= of.post_notice(link, skipped, previous)?;
+        for skipped in context.sent.skipped(context.reader.passed(), stay) {
+            if context.sent.is_unknown(skipped.publisher) && !context.has_unsent_of(skipped.publisher) {
+                let previous = context.sent.previous(skipped.publisher, skipped.sequence);
+                is_complete &= context.post_notice(link, skipped, previous)?;
             }
         }
         self.looked_for_new = is_complete.then_some(missed);
@@ -123,7 +124,7 @@ impl GapNotices {
     }
 }
 
-impl Sending<'_> {
+impl SendContext<'_> {
     /// False if there is no room for the notice.
     fn post_notice(
         &mut self,
@@ -132,10 +133,10 @@ impl Sending<'_> {
         previous: u64,
     ) -> Result<bool, PostError> {
         let info = MessageInfo { source_host: self.own_host.0, ..MessageInfo::default() };
-        let notice = Envelope::seal(&info, 0, Unsent { previous, skipped: true }, &[]);
+        let notice = Envelope::seal(&info, 0, Gap { previous, is_notice: true }, &[]);
         let posted = self.outbox.post_gap_notice(link, &notice, skipped)?;
         if posted {
-            self.sent.note_named(skipped);
+            self.sent.mark_named(skipped);
         }
         Ok(posted)
     }

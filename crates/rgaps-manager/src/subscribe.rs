@@ -452,7 +452,7 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
         tracing::warn!(error = %incoming.refuse(), "a data connection was refused");
         return;
     };
-    match join(incoming, ring) {
+    match connect(incoming, ring) {
         Ok((socket_reader, arrivals)) => Arrival::start(setup, *state, socket_reader, arrivals),
         Err(why) => {
             let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why };
@@ -462,9 +462,9 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
 }
 
 /// The link's end here: for tcp with the half that keeps its socket empty.
-type Joined = (Option<SocketReader>, Box<dyn LinkReceiver>);
+type ReceivingEnd = (Option<SocketReader>, Box<dyn LinkReceiver>);
 
-fn join(incoming: Incoming, ring: RingEnd) -> Result<Joined, String> {
+fn connect(incoming: Incoming, ring: RingEnd) -> Result<ReceivingEnd, String> {
     match ring {
         RingEnd::Tcp(ring) => {
             let (socket_reader, arrivals) = incoming.admit(&ring).map_err(|error| error.to_string())?;

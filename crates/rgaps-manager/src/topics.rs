@@ -259,7 +259,7 @@ impl Topic {
         let last = last_published(&self.segment, slot);
         self.slot_table.drain_publisher(slot);
         if let Some((publisher, last)) = last {
-            self.outbound.values().for_each(|outbound| outbound.control.note_left(publisher, last));
+            self.outbound.values().for_each(|outbound| outbound.control.mark_left(publisher, last));
         }
         let local = self.subscribers.values().filter_map(|subscriber| subscriber.event.as_ref());
         local.chain(self.outbound.values().map(|outbound| outbound.control.event())).for_each(|event| {

@@ -246,12 +246,12 @@ pub(crate) fn of_take_by_handle(error: &TakeByHandleError) -> PyErr {
             exception("TypeMismatchError", &text, &names.map(|(name, text)| (name, Value::Text(text))))
         }
         TakeByHandleError::EarlierRun { topic, sequence, found, now } => {
-            stale("another_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
+            stale("earlier_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
         }
         TakeByHandleError::Stale { topic, publisher, sequence, found, now } => {
             let (found, now) = (u64::from(*found), u64::from(*now));
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("found", found), ("now", now)];
-            stale("over", topic, &numbers)
+            stale("stale", topic, &numbers)
         }
         TakeByHandleError::Early { topic, publisher, sequence } => {
             stale("early", topic, &[("publisher", *publisher), ("sequence", *sequence)])

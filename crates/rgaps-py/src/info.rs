@@ -128,7 +128,7 @@ mapping! {
         route_reason: &'static str,
         /// Copies of the payload on its way: by push, to staging, and into this host's pool.
         copies: u32,
-        /// Copies by push.
+        /// Copies into the block: by a push, or of a loan that was filled in other memory.
         pushed_copies: u8,
         /// Copies to staging.
         staged_copies: u8,

@@ -138,8 +138,8 @@ impl Sample {
 
     /// Whether the bytes are there: "ready"; for a sample taken on a stream also "pending" or "poisoned".
     #[getter]
-    fn status(&self) -> PyResult<&'static str> {
-        Ok(match self.message()?.status() {
+    fn readiness(&self) -> PyResult<&'static str> {
+        Ok(match self.message()?.readiness() {
             Readiness::Ready => "ready",
             Readiness::Pending => "pending",
             Readiness::Poisoned => "poisoned",

@@ -78,7 +78,7 @@ def test_a_loan_is_filled_in_place_and_read_in_place(pair):
     assert loan.handle.sequence == 1
     sample = subscriber.wait(10)
     assert sample.info.copies == 0 and sample.info.origin == "loaned" and sample.info.route == "in place"
-    assert sample.is_in_place and sample.status == "ready"
+    assert sample.is_in_place and sample.readiness == "ready"
     assert np.array_equal(np.asarray(sample), content)
     with pytest.raises(ValueError, match="read-only"):
         np.asarray(sample)[0, 0, 0] = 1
@@ -268,7 +268,7 @@ def test_a_message_is_held_until_sample_arrays_and_capsules_are_gone(pair):
             del field
     assert subscriber.statistics.held == 0
     uses = [lambda: np.asarray(sample), sample.__dlpack__, sample.__dlpack_device__, lambda: sample.address]
-    uses += [lambda: sample.mapped_from, lambda: sample.status, sample.tobytes, lambda: sample.view]
+    uses += [lambda: sample.mapped_from, lambda: sample.readiness, sample.tobytes, lambda: sample.view]
     for use in uses:
         with pytest.raises(rgaps.ReleasedError, match="message 1, is released"):
             use()

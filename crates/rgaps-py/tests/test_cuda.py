@@ -158,7 +158,7 @@ def test_a_consumer_waits_for_the_bytes_and_releases_behind_its_work_on_its_stre
         # The bytes are not written yet: the CPU cannot take the message, a stream can.
         assert seen.take() is None
         sample = seen.take(stream=mine)
-        assert sample.status == "pending"
+        assert sample.readiness == "pending"
         waits = calls("cuStreamWaitEvent")
         consumer = Consumer(sample.__dlpack__(stream=other))
         assert calls("cuStreamWaitEvent") == waits + 1  # the consumer's stream waits for the taker's

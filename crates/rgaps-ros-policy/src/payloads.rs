@@ -54,7 +54,7 @@ pub enum Reason {
     /// Of the descriptor.
     Descriptor(Fault),
     /// Of its handle.
-    MessageHandle(Discriminant<TakeByHandleError>),
+    Handle(Discriminant<TakeByHandleError>),
     /// Of its message.
     Message(Discriminant<TakeError>),
     /// The client's own, by a number.
@@ -66,7 +66,7 @@ impl Refusal {
         match self {
             Self::Descriptor { source, .. } => Reason::Descriptor(source.fault),
             Self::Take(TakeByHandleError::Take(source)) => Reason::Message(discriminant(source)),
-            Self::Take(source) => Reason::MessageHandle(discriminant(source)),
+            Self::Take(source) => Reason::Handle(discriminant(source)),
         }
     }
 }

@@ -147,7 +147,7 @@ impl Topic {
             self.reader.ready_count(8),
         );
         let _ = last_received(self.slot_table.segment(), [0; 16]);
-        self.succeed();
+        self.take_over();
         self.held.iter().for_each(|held| {
             let mut meta = [0; META_BYTES_MAX];
             assert!(held.copy_meta(&mut meta) <= META_BYTES_MAX);
@@ -156,7 +156,7 @@ impl Topic {
     }
 
     /// A successor takes over what has arrived from other hosts, notes a message of each publisher, and frees its record.
-    fn succeed(&mut self) {
+    fn take_over(&mut self) {
         let (records, told) = ArrivalRecords::take_over(self.slot_table.segment().clone());
         let ended_ports = self.slot_table.end_port();
         for (host, mut arrived) in

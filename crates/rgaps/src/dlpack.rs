@@ -8,7 +8,7 @@
 //! Several tensors can share one sample, for example the fields of a cloud: call `describe_field` for each, with an `Arc` of the sample as owner.
 //!
 //! Nothing here waits for a device. A library must order its work after the work that writes the payload: on the stream that the sample was taken
-//! on, or once `Sample::status` is `Ready`. When it calls the deleter, its own work must be complete or in that stream.
+//! on, or once `Sample::readiness` is `Ready`. When it calls the deleter, its own work must be complete or in that stream.
 //!
 //! GPU memory is kDLCUDA, with the device's number in this process. Memory that an integrated GPU shares with the host is kDLCUDA too, because the
 //! address is the device's. Memory of the host backend is kDLCPU.

@@ -153,16 +153,16 @@ impl<T: Meta> Sample<T> {
     /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
     /// # publisher.push(&Bytes::new(5), b"hello")?;
     /// let sample = subscriber.take_on(&node.stream()?)?.ok_or("no message")?;
-    /// match sample.status() {
+    /// match sample.readiness() {
     ///     Readiness::Ready => println!("{} B", sample.bytes().len()),
     ///     Readiness::Pending => println!("the publisher's kernel still runs"),
     ///     Readiness::Poisoned => println!("the publisher died or its device failed"),
     /// }
-    /// # assert_eq!(sample.status(), Readiness::Ready);
+    /// # assert_eq!(sample.readiness(), Readiness::Ready);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn status(&self) -> Readiness {
-        self.inner.status()
+    pub fn readiness(&self) -> Readiness {
+        self.inner.readiness()
     }
 
     /// Releases the message after the work that the stream has so far. The call does not wait for that work.

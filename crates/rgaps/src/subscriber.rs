@@ -49,7 +49,7 @@ impl<T: Meta> Subscriber<T> {
 
     /// Takes the next message if one is ready. The call does not wait for a message. It waits in two cases, at most 10 s each. If this subscriber has
     /// not mapped the message's memory yet, as with a publisher's first message, it waits for the manager's answer. If the node's device has no peer
-    /// access to the message, it waits for a copy. `next` never waits for the manager.
+    /// access to the message, it waits for a copy. `next` awaits the manager's answer and never blocks the thread for it.
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};
@@ -71,7 +71,7 @@ impl<T: Meta> Subscriber<T> {
     /// for the device, whatever the size. (A device that cannot wait for a word in memory is the exception: the call then waits for the bytes, at
     /// most 10 s.)
     ///
-    /// After synchronising the stream, `Sample::status` tells whether the bytes were written. Dropping the sample releases it after the work that
+    /// After synchronising the stream, `Sample::readiness` tells whether the bytes were written. Dropping the sample releases it after the work that
     /// the stream has by then.
     ///
     /// ```
@@ -86,7 +86,7 @@ impl<T: Meta> Subscriber<T> {
     /// if let Some(sample) = subscriber.take_on(&stream)? {
     ///     launch(sample.device_address()?, &stream); // runs once the bytes are written
     ///     stream.synchronize(Duration::from_secs(1))?;
-    ///     assert_eq!(sample.status(), Readiness::Ready);
+    ///     assert_eq!(sample.readiness(), Readiness::Ready);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

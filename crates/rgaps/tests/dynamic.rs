@@ -149,7 +149,7 @@ fn a_view_on_another_stream_waits_for_the_bytes_and_is_released_behind_its_work(
     let message = bench.subscriber.take_on(&taker).unwrap().unwrap();
     let view = message.to_dlpack(&message.describe().unwrap(), Some(&viewer)).unwrap();
     let seen = viewer.record();
-    assert_eq!((message.status(), seen.query().unwrap()), (Readiness::Pending, false));
+    assert_eq!((message.readiness(), seen.query().unwrap()), (Readiness::Pending, false));
     message.release_on(&taker).unwrap();
     drop(view);
     assert_eq!(bench.held(), 1, "streams that may read it have not got there");

@@ -131,10 +131,10 @@ fn on_a_device_push_and_take_wait_for_nothing_and_the_bytes_come_in_stream_order
         bench.push(&source).unwrap();
         assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
         let sample = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
-        assert_eq!(sample.status(), Readiness::Pending);
+        assert_eq!(sample.readiness(), Readiness::Pending);
         bench.open();
         bench.reader.synchronize(LONG).unwrap();
-        assert_eq!(sample.status(), Readiness::Ready);
+        assert_eq!(sample.readiness(), Readiness::Ready);
         assert!(sample.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
     }
 }

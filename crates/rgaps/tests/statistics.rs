@@ -25,7 +25,7 @@ fn a_host_stream_publishes_and_releases_at_once() {
         loan.fill(fill);
         loan.publish_on(&stream).unwrap();
         let sample = subscriber.take_on(&stream).unwrap().unwrap();
-        assert_eq!((sample.status(), sample.bytes()), (Readiness::Ready, &[fill; 5000][..]));
+        assert_eq!((sample.readiness(), sample.bytes()), (Readiness::Ready, &[fill; 5000][..]));
         sample.release_on(&stream).unwrap();
         assert_eq!(publisher.statistics().outstanding, 0);
     }

@@ -236,7 +236,7 @@ fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     for n in 0..20 {
         let handle = publisher.push(&image, &vec![n; 640 * 480 * 3]).unwrap();
         let sample = subscriber.take_by_handle(&handle, LONG).unwrap();
-        assert!(sample.bytes().iter().all(|byte| *byte == n) && sample.status() == Readiness::Ready);
+        assert!(sample.bytes().iter().all(|byte| *byte == n) && sample.readiness() == Readiness::Ready);
         // As written by another host: the same name, another entry.
         assert_eq!(sample.handle().name(), handle.name());
         assert_eq!(sample.handle().host_epoch, handle.host_epoch);

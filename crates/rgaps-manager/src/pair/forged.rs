@@ -6,7 +6,7 @@ use rgaps_link::{LinkSender, MessageId, MessageName};
 use super::lies::link;
 use super::walk::Random;
 use super::*;
-use crate::envelope::{Envelope, Unsent};
+use crate::envelope::{Envelope, Gap};
 
 #[test]
 fn forged_frames_neither_end_the_manager_nor_the_topic() {
@@ -30,8 +30,8 @@ fn forged_frames_neither_end_the_manager_nor_the_topic() {
         let mut id = 1;
         for _ in 0..below(40) {
             let info = MessageInfo { source_host: FROM.0, host_epoch: number(&mut below), ..MessageInfo::default() };
-            let unsent = Unsent { previous: number(&mut below), skipped: below(2) == 0 };
-            let envelope = Envelope::seal(&info, number(&mut below) as u32, unsent, b"meta");
+            let gap = Gap { previous: number(&mut below), is_notice: below(2) == 0 };
+            let envelope = Envelope::seal(&info, number(&mut below) as u32, gap, b"meta");
             let name = MessageName { publisher: below(4), sequence: number(&mut below) };
             let total = [0, 1, 5, 5000, 1 << 20, 1 << 40][below(6) as usize];
             let head = MessageHead { id: MessageId(id), name, total };

@@ -293,8 +293,8 @@ fn a_late_joiner_gets_the_last_k_of_each_publisher_and_none_of_volatile_ones() {
     let mut volatile = unsent::Newcomer::join(&pair, 8);
     let mut brief = unsent::Newcomer::join(&pair, 9);
     pair.announce(true);
-    volatile.meet(&pair);
-    brief.meet(&pair);
+    volatile.mark_known(&pair);
+    brief.mark_known(&pair);
     for _ in 0..4 {
         pair.publish_one(1);
         volatile.publish(1, 0);

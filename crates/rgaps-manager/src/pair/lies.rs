@@ -7,7 +7,7 @@ use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{LinkSender, MessageId, MessageName, RingGeometry, RingOptions, Watermark};
 
 use super::*;
-use crate::envelope::{Envelope, Unsent};
+use crate::envelope::{Envelope, Gap};
 
 const OTHER: HostId = HostId([3; 16]);
 /// The bytes that the impostor sends.
@@ -47,8 +47,8 @@ impl Impostor {
     /// Sends a complete message with `source` as its source host.
     fn send(&mut self, source: HostId, sequence: u64) {
         let info = MessageInfo { source_host: source.0, bytes: FORGED.len() as u64, ..MessageInfo::default() };
-        let unsent = Unsent { previous: sequence - 1, skipped: false };
-        let envelope = Envelope::seal(&info, 0, unsent, b"meta");
+        let gap = Gap { previous: sequence - 1, is_notice: false };
+        let envelope = Envelope::seal(&info, 0, gap, b"meta");
         let name = MessageName { publisher: PUBLISHER, sequence };
         let head = MessageHead { id: MessageId(self.next), name, total: FORGED.len() as u64 };
         self.next += 1;
@@ -58,7 +58,7 @@ impl Impostor {
     /// Begins a message of `total` bytes and sends `sent` of them, while the link lasts.
     pub(super) fn begin(&mut self, source: HostId, total: u64, sent: u64) {
         let info = MessageInfo { source_host: source.0, bytes: total, ..MessageInfo::default() };
-        let envelope = Envelope::seal(&info, 0, Unsent::default(), b"meta");
+        let envelope = Envelope::seal(&info, 0, Gap::default(), b"meta");
         let name = MessageName { publisher: PUBLISHER, sequence: self.next };
         let head = MessageHead { id: MessageId(self.next), name, total };
         self.next += 1;

@@ -70,7 +70,7 @@ fn a_message_that_was_taken_is_not_counted_though_both_managers_die() {
     pair.cut();
     receiver_dies(&pair);
     pair.restart_sender();
-    other.meet(&pair);
+    other.mark_known(&pair);
     pair.mend();
     pair.send(100);
     assert_eq!(subscriber.sequences_to(6), [6]);
@@ -129,7 +129,7 @@ fn counts_all_after(forged: Vec<(u64, u64)>) {
         offer.resume = forged.clone();
     }));
     pair.announce(true);
-    newcomer.meet(&pair);
+    newcomer.mark_known(&pair);
     until("the link", || pair.status().contains("connected over"));
     pair.cut();
     *pair.peer.alter.lock().unwrap() = None;

@@ -54,7 +54,7 @@ fn a_publisher_that_left_before_the_link_owes_nothing_from_before_the_join() {
     let mut subscriber = deep_subscriber(&pair);
     pair.peer.reachable.store(false, Ordering::Release);
     pair.announce(true);
-    newcomer.meet(&pair);
+    newcomer.mark_known(&pair);
     // More than the sender takes in its first turn, in which it learns that the publisher has left.
     (0..100).for_each(|_| pair.send(1));
     newcomer.send(&pair, 2);

@@ -27,7 +27,7 @@ impl Newcomer {
         pools.seal(slot).unwrap();
         let port = WriterPort::new(pair.topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
         let mut newcomer = Self { publisher, port, sequence: 0 };
-        newcomer.meet(pair);
+        newcomer.mark_known(pair);
         newcomer
     }
 
@@ -51,7 +51,7 @@ impl Newcomer {
     }
 
     /// Learns of new subscribers.
-    pub(super) fn meet(&mut self, pair: &Pair) {
+    pub(super) fn mark_known(&mut self, pair: &Pair) {
         for slot in pair.topic.slot_table.active_subscribers() {
             self.port.add_subscriber(pair.topic.slot_table.pages(slot).unwrap(), None);
         }

@@ -168,7 +168,7 @@ impl Walk {
             2 if senders => {
                 self.log.push("the sending manager dies".to_owned());
                 self.pair.restart_sender();
-                self.others.iter_mut().for_each(|other| other.meet(&self.pair));
+                self.others.iter_mut().for_each(|other| other.mark_known(&self.pair));
             }
             2 if self.others.len() < 4 => {
                 self.log.push("a publisher joins".to_owned());

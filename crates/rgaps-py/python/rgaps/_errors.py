@@ -81,7 +81,8 @@ class NoSpaceTimeoutError(NoSpaceError, TimeoutError):
 
 
 class TakeError(Error):
-    """A message could not be taken. The next take continues with the next message; after TooManyHeldError it tries the same message again."""
+    """A message could not be taken. The next take continues with the next message. After TooManyHeldError it tries the same message
+    again; after CutOffError every take fails."""
 
     sequence: "int | None" = None
     """The publisher's sequence number of the message."""
@@ -116,7 +117,7 @@ class StaleError(TakeError):
     """
 
     reason: "str | None" = None
-    """"another_run": the message's host has restarted since. "over": all subscribers have released the message. "early": it was published
+    """"earlier_run": the message's host has restarted since. "stale": all subscribers have released the message. "early": it was published
     before the subscriber joined; this is reported for at most `depth` messages of a publisher (64 at most). "gone": it was taken before, or
     lost."""
     publisher: "int | None" = None

@@ -68,7 +68,7 @@ impl Default for SubscriberSpec {
 /// The topic has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the topic has {limit} {what} on this host, and no more are possible: stop one, or use a second topic (a publisher that left counts while a subscriber holds one of its messages)"
+    "the topic has {limit} {what} on this host, which is the limit: stop one, or use a second topic (a publisher that left keeps its slot while a subscriber holds one of its messages)"
 )]
 pub struct Full {
     /// The number of slots.

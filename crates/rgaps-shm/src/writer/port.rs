@@ -162,7 +162,7 @@ pub struct WriterPort {
 pub(crate) struct Since {
     /// Subscribers that joined at or after this position.
     pub(crate) position: u64,
-    /// Of these, only those that joined after this many ports of remote hosts had ended.
+    /// Of these, only those that looked for history after this many ports of remote hosts had ended.
     pub(crate) ended_ports: u32,
     /// Only those that want history.
     pub(crate) is_history: bool,

@@ -113,9 +113,9 @@ impl DynamicSample {
         self.sample().device_range()
     }
 
-    /// Like `Sample::status`.
-    pub fn status(&self) -> Readiness {
-        self.sample().status()
+    /// Like `Sample::readiness`.
+    pub fn readiness(&self) -> Readiness {
+        self.sample().readiness()
     }
 
     /// Like `Sample::info`.

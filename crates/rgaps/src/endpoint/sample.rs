@@ -122,7 +122,7 @@ impl SampleInner {
             let words = inner.completions.ready_words().map_err(failed)?;
             StreamWord { memory: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
         }
-        if self.status() != Readiness::Ready {
+        if self.readiness() != Readiness::Ready {
             return Err(TakeError::Poisoned { topic: inner.topic.clone(), sequence: self.info.sequence });
         }
         if let Some(copied) = &self.copied {
@@ -182,8 +182,8 @@ impl SampleInner {
         Ok(PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes))
     }
 
-    /// See `Sample::status`.
-    pub(crate) fn status(&self) -> Readiness {
+    /// See `Sample::readiness`.
+    pub(crate) fn readiness(&self) -> Readiness {
         if !self.subscriber.node.is_owner() {
             return Readiness::Poisoned;
         }

@@ -5,8 +5,9 @@ use rgaps_device::DeviceError;
 use crate::endpoint::error::NodeError;
 use crate::types::{MetaError, ViewError};
 
-/// Why a message could not be taken. The message is released, and the next take continues with the next message. After `Pool` and `TooManyHeld` the
-/// message is kept, and the next take tries it again.
+/// Why a message could not be taken. The message is released, and the next take continues with the next message. After `TooManyHeld`,
+/// and after `Pool` if the pool may still be mapped, the message is kept, and the next take tries it again. After `CutOff` and `Forked` every take
+/// fails.
 ///
 /// Takes in order never return `OutOfBounds` or `Metadata`: they skip and count such messages (`SubscriberStatistics::malformed`) and log the
 /// first. Only `take_by_handle` returns these errors.
@@ -32,7 +33,7 @@ use crate::types::{MetaError, ViewError};
 /// ```
 #[derive(thiserror::Error)]
 pub enum TakeError {
-    /// The publisher's pool could not be mapped. The next take tries the same message again; it is lost only if the pool no longer exists.
+    /// The publisher's pool could not be mapped. The next take tries the same message again; it is lost only if this process can never map the pool.
     #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}; take again")]
     Pool {
         /// The topic.

@@ -85,7 +85,7 @@ fn messages_are_copied_once_a_node() {
         assert_eq!(sample.mapped_from(), shared.mapped_from(), "one copy a node");
         assert!(seen(&other, &sample, &stream) == source.content, "{bytes} B arrived otherwise");
         assert!(seen(&other, &shared, &elsewhere) == source.content, "{bytes} B arrived otherwise");
-        assert_eq!((sample.status(), shared.status()), (Readiness::Ready, Readiness::Ready));
+        assert_eq!((sample.readiness(), shared.readiness()), (Readiness::Ready, Readiness::Ready));
         expected += bytes;
         assert_eq!(copied(), [earlier + bytes, 0, 0], "counted, once");
         drop(bench.subscriber.wait(LONG).unwrap().unwrap());
@@ -103,7 +103,7 @@ fn messages_are_copied_once_a_node() {
     assert_eq!((first.statistics().held, second.statistics().held), (0, 0));
     assert_eq!(samples[0].mapped_from(), samples[1].mapped_from());
     for sample in &samples {
-        assert_eq!(sample.status(), Readiness::Ready);
+        assert_eq!(sample.readiness(), Readiness::Ready);
         assert!(sample.bytes() == source.content);
     }
 }
@@ -176,7 +176,7 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_released_then() {
     until(|| again().is_ok());
     assert!(subscriber.take().unwrap().is_none(), "its bytes are not there");
     let sample = subscriber.take_on(&stream).unwrap().unwrap();
-    assert_eq!(sample.status(), Readiness::Pending);
+    assert_eq!(sample.readiness(), Readiness::Pending);
     drop(sample);
     assert!(matches!(again(), Err(PublishError::NoSpace { .. })), "it has still to be copied");
     bench.gpu.go();

@@ -61,12 +61,12 @@ fn push_and_take_wait_for_nothing() {
         }
         let sample = bench.subscriber.take_on(&reader).unwrap().unwrap();
         if !waits {
-            assert_eq!(sample.status(), Readiness::Pending);
+            assert_eq!(sample.readiness(), Readiness::Pending);
         }
         assert_ne!(sample.device_address().unwrap(), 0);
         bench.gpu.go();
         reader.synchronize(LONG).unwrap();
-        assert_eq!(sample.status(), Readiness::Ready);
+        assert_eq!(sample.readiness(), Readiness::Ready);
         assert!(sample.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
     }
     assert_eq!(counts[0], counts[1], "the same calls whatever the size");
@@ -363,10 +363,10 @@ impl ForkedProducer {
     }
 
     fn stays_pending_until_the_fork_ends(self, bench: &Bench) {
-        assert_eq!(self.sample.status(), Readiness::Pending);
+        assert_eq!(self.sample.readiness(), Readiness::Pending);
         drop(self.input);
         bench.stream.synchronize(LONG).unwrap();
-        assert_eq!(self.sample.status(), Readiness::Poisoned);
+        assert_eq!(self.sample.readiness(), Readiness::Poisoned);
     }
 }
 
@@ -505,10 +505,10 @@ fn a_slot_kept_for_a_stream_outlives_managers_and_ends_with_its_process() {
     kill_process(manager, Signal::KILL).unwrap();
     producer.is_back(&bench, 2);
     ticked(&bench);
-    assert_eq!(producer.sample.status(), Readiness::Pending);
+    assert_eq!(producer.sample.readiness(), Readiness::Pending);
     producer.child.kill().unwrap();
     bench.stream.synchronize(LONG).unwrap();
-    assert_eq!(producer.sample.status(), Readiness::Poisoned);
+    assert_eq!(producer.sample.readiness(), Readiness::Poisoned);
 }
 
 #[test]
@@ -548,11 +548,11 @@ fn a_third_manager_keeps_a_kept_slot_of_the_dead_while_a_fork_keeps_the_gpu() {
 fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
     let mut child = a_producer(bench, "alone");
     let sample = subscriber.take_on(stream).unwrap().unwrap();
-    assert_eq!(sample.status(), Readiness::Pending);
+    assert_eq!(sample.readiness(), Readiness::Pending);
     child.kill().unwrap();
     // The waiting stream continues.
     stream.synchronize(LONG).unwrap();
-    assert_eq!(sample.status(), Readiness::Poisoned);
+    assert_eq!(sample.readiness(), Readiness::Poisoned);
     assert!(matches!(sample.to_host(), Err(TakeError::Poisoned { sequence: 1, .. })));
 }
 

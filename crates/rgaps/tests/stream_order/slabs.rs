@@ -126,16 +126,16 @@ fn a_publisher_is_dropped(why: Why, streams: Streams) {
         });
         has_begun.recv().unwrap();
         hands_back(&bench, manager, why);
-        assert_eq!(sample.status(), Readiness::Pending, "while it is dropped\n{}", log(&bench));
+        assert_eq!(sample.readiness(), Readiness::Pending, "while it is dropped\n{}", log(&bench));
         // After its time-out it is not detached any more.
         let is_in_time = streams == Streams::End && !dropping.is_finished();
         if streams == Streams::Stuck {
             dropping.join().unwrap();
-            assert_eq!(sample.status(), Readiness::Pending, "the slot is not kept\n{}", log(&bench));
+            assert_eq!(sample.readiness(), Readiness::Pending, "the slot is not kept\n{}", log(&bench));
         }
         bench.gpu.go();
         bench.stream.synchronize(LONG).unwrap();
-        assert_eq!(sample.status(), Readiness::Ready);
+        assert_eq!(sample.readiness(), Readiness::Ready);
         assert!(sample.to_host().unwrap() == source.content);
         drop(sample);
         if is_in_time {
