@@ -137,10 +137,19 @@ fn futex() -> Finding {
 fn verbs() -> Finding {
     const WHAT: &str = "RDMA verbs";
     let none = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or load rdma_rxe";
+    let is_required = Config::load(&BTreeMap::new()).is_ok_and(|config| config.transport == "rdma");
+    let lacking = |found: String| match is_required {
+        true => Finding::broken(
+            WHAT,
+            format!("{found}; transport = \"rdma\" needs one"),
+            "set transport = \"auto\", or install an RNIC",
+        ),
+        false => Finding::limited(WHAT, found, none),
+    };
     let ports = match rgaps_link::rdma::ports() {
-        Ok(ports) if ports.is_empty() => return Finding::limited(WHAT, "no device", none),
+        Ok(ports) if ports.is_empty() => return lacking("no device".to_owned()),
         Ok(ports) => ports,
-        Err(error) => return Finding::limited(WHAT, error.to_string(), none),
+        Err(error) => return lacking(error.to_string()),
     };
     let found: Vec<String> = ports.iter().map(port).collect();
     match ports.iter().any(|port| !port.candidates().is_empty()) {

@@ -28,7 +28,13 @@ fn settings_that_the_running_manager_lacks_are_reported_once_and_bad_ones_refuse
     assert!(!errors.contains("ring_bytes"), "{errors}");
     for arguments in [&["topic", "list"][..], &["sub", "a"], &["pub", "a", "--input", "nothing"], &["demo"]] {
         let (good, _, errors) = outcome(host.rgaps(arguments).env("RGAPS_PEERS", "junk"));
-        assert!(!good && errors.starts_with("rgaps: environment: peers = junk: as tcp/10.0.0.2:7447"), "{errors}");
+        assert!(
+            !good
+                && errors.starts_with(
+                    "rgaps: environment: peers = junk: a locator with protocol and port, as tcp/10.0.0.2:7447"
+                ),
+            "{errors}"
+        );
     }
 }
 

@@ -150,7 +150,7 @@ pub struct Given {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("the configuration file {path} cannot be read: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -382,7 +382,8 @@ impl Config {
             let rule = "networks or addresses of IPv4, as 10.0.1.0/24,10.0.2.7";
             require(network.parse::<Network>().is_ok(), "data_networks", network, rule)?;
         }
-        let rule = "as tcp/10.0.0.2:7447; this build reaches other hosts over tcp only";
+        let rule =
+            "a locator with protocol and port, as tcp/10.0.0.2:7447; this build reaches other hosts over tcp only";
         for peer in &self.peers {
             require(is_locator(peer), "peers", peer, rule)?;
         }

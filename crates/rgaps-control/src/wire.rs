@@ -280,7 +280,7 @@ impl RdmaEnd {
 }
 
 impl RingRequest {
-    /// Reads a peer's request, which `check` must then accept. Another version may lack fields of ours, so its number is read first.
+    /// Reads and checks a peer's request. Another version may lack fields of ours, so its number is read first.
     pub fn of_json(bytes: &[u8]) -> Result<Self, RingRefusal> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -293,26 +293,23 @@ impl RingRequest {
             _ => {
                 let request: Self = text::from_json_of_host(bytes)
                     .map_err(|error| RingRefusal::Failed(format!("the request cannot be read: {error}")))?;
-                // Requests wait, and each offer takes a multiple of its text.
-                let offers = request.endpoint.offers.len();
-                if offers > OFFERS_MAX {
-                    return Err(inconsistent(format!("request has {offers} offers, at most {OFFERS_MAX} are allowed")));
-                }
+                // Requests wait, and each element of a list takes a multiple of its text.
+                request.check()?;
                 Ok(request)
             }
         }
     }
 
-    /// Checks what a peer has sent.
-    pub fn check(&self) -> Result<(), RingRefusal> {
-        if self.version != WIRE_VERSION {
-            return Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: self.version });
-        }
+    fn check(&self) -> Result<(), RingRefusal> {
         if self.message_bytes_max > SIZE_MAX {
             return Err(RingRefusal::ImpossibleSize { what: "a message".to_owned(), bytes: self.message_bytes_max });
         }
         if self.endpoint.role != Role::Publisher || self.endpoint.offers.is_empty() {
             return Err(inconsistent("request offers nothing"));
+        }
+        let offers = self.endpoint.offers.len();
+        if offers > OFFERS_MAX {
+            return Err(inconsistent(format!("request has {offers} offers, at most {OFFERS_MAX} are allowed")));
         }
         if self.rdma.len() > RDMA_ENDS_MAX {
             return Err(inconsistent(format!(

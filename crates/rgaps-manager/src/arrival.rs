@@ -395,7 +395,7 @@ impl Arrival {
         let (source, history_depth, meta_bytes) = (opened.source, opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
-        let loan = if is_notice { None } else { self.loan(total).and_then(|loan| self.with_memory(loan, total)) };
+        let loan = if is_notice { None } else { self.loan(total)?.and_then(|loan| self.with_memory(loan, total)) };
         self.dropped += u64::from(loan.is_none() && !is_notice);
         let partial = Partial { name, loan, previous, is_notice, source, info, meta: bytes, meta_bytes, history_depth };
         self.partial.insert(message, partial);

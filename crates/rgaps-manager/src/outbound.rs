@@ -81,7 +81,12 @@ impl SenderControl {
     }
 
     pub(crate) fn is_keep_all(&self) -> bool {
-        self.depth.load(Ordering::Acquire) == 0
+        self.depth() == 0
+    }
+
+    /// How many unsent messages the sender keeps; 0 for all.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -21,7 +21,9 @@ use std::time::Duration;
 use rgaps_device::{Backend, DeviceError, PoolMemory};
 use rgaps_link::record::MessageHead;
 use rgaps_link::{LinkError, LinkSender, MessageId, MessageName, Record, RecordSequence};
-use rgaps_shm::{Held, crash};
+use rgaps_shm::manager::last_received::LastReceived;
+use rgaps_shm::words::queue::Position;
+use rgaps_shm::{Held, MessageInfo, crash};
 
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::sent::SentMessages;
@@ -77,11 +79,13 @@ impl Outgoing {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
+    /// How many messages it holds at most. After `give_up` it is one, and grows by each that is acknowledged.
+    window: usize,
     next_id: u64,
     /// The largest id of which a record is posted.
     posted_id: u64,
     stager: Option<Stager>,
-    /// Notes that are sent and not acknowledged, and the skipped messages that they name.
+    /// Gap notices that are sent and not acknowledged, and the skipped messages that they name.
     skipped: VecDeque<(MessageId, MessageName)>,
 }
 
@@ -89,6 +93,7 @@ impl Outbox {
     pub(crate) fn new() -> Self {
         Self {
             queue: VecDeque::with_capacity(OUTBOX_MAX),
+            window: OUTBOX_MAX,
             // A gap notice that is posted before the first message has an id before it.
             next_id: ID_STEP,
             posted_id: 0,
@@ -100,11 +105,14 @@ impl Outbox {
     /// Whether it takes another message. It holds at most half of a pool, and one message beyond: other hosts may acknowledge late or never, and
     /// the publisher needs room for its subscribers here.
     pub(crate) fn has_room(&self) -> bool {
-        let holds_half = |pool: &Arc<dyn PoolMemory>| {
-            let of_pool = self.queue.iter().filter(|outgoing| Arc::ptr_eq(&outgoing.pool, pool));
-            of_pool.map(|outgoing| outgoing.head.total).sum::<u64>() >= pool.bytes() / 2
-        };
-        self.queue.len() < OUTBOX_MAX && !self.queue.back().is_some_and(|last| holds_half(&last.pool))
+        let holds_half = |pool: &Arc<dyn PoolMemory>| self.bytes_of(pool) >= pool.bytes() / 2;
+        self.queue.len() < self.window && !self.queue.back().is_some_and(|last| holds_half(&last.pool))
+    }
+
+    /// Bytes of its messages in a pool.
+    pub(crate) fn bytes_of(&self, pool: &Arc<dyn PoolMemory>) -> u64 {
+        let of_pool = self.queue.iter().filter(|outgoing| Arc::ptr_eq(&outgoing.pool, pool));
+        of_pool.map(|outgoing| outgoing.head.total).sum()
     }
 
     /// Publisher and sequence of each message in the outbox.
@@ -193,7 +201,22 @@ impl Outbox {
                 self.skipped.pop_front().into_iter().for_each(|(_, skipped)| sent.acknowledged(skipped));
             }
         }
+        self.window = (self.window + before - self.queue.len()).min(OUTBOX_MAX);
         self.queue.len() != before
+    }
+
+    /// Gives up all messages: the other host has held them for too long. Call it only without a link. Returns the last messages of publishers that
+    /// have left, of which `sent` had forgotten that.
+    pub(crate) fn give_up(&mut self, sent: &mut SentMessages) -> HashMap<u64, LastReceived> {
+        self.window = 1;
+        let mut left = HashMap::new();
+        for outgoing in self.queue.drain(..) {
+            let MessageInfo { publisher, sequence, position, .. } = *outgoing.held.info();
+            if sent.give_up(outgoing.held.info(), outgoing.previous) || left.contains_key(&publisher) {
+                left.insert(publisher, LastReceived { sequence, position: Position(position) });
+            }
+        }
+        left
     }
 
     /// Releases posted messages, for a link without acknowledgements.

@@ -52,6 +52,8 @@ mod recall;
 #[cfg(test)]
 mod skipped;
 #[cfg(test)]
+mod stalled;
+#[cfg(test)]
 mod unsent;
 #[cfg(test)]
 mod walk;

@@ -5,7 +5,7 @@
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
 //! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
-//!             it lacks. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
+//!             it lacks. It gives them up if the other host gives no credit for `patience`, with a link or without. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
 //!             the topic. This manager: its successor releases the sender's slot.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, TcpSender};
-use rgaps_link::{LinkSender, MessageName, RingGeometry};
+use rgaps_link::{LinkSender, MessageName, Position, Progress, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, RouteReason};
 use rgaps_shm::layout::META_BYTES_MAX;
@@ -85,6 +85,12 @@ pub(crate) struct Sender {
     sent: SentMessages,
     gap_notices: GapNotices,
     demoted: bool,
+    /// When the other host last gave credit, or had all that was to be sent over a link.
+    progressed: Instant,
+    /// Since when it holds messages in the outbox without giving credit.
+    holds_since: Instant,
+    /// The link's delayed head.
+    delayed_head: Position,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
     fruitless: u32,
@@ -132,6 +138,9 @@ impl Sender {
             sent: SentMessages::default(),
             gap_notices: GapNotices::default(),
             demoted: false,
+            progressed: Instant::now(),
+            holds_since: Instant::now(),
+            delayed_head: Position::default(),
             transport,
             fruitless: 0,
         };
@@ -144,11 +153,9 @@ impl Sender {
         let span = tracing::info_span!("send", topic = %self.setup.key, to = %self.setup.host_name);
         let _entered = span.enter();
         let mut retry = RETRY_MIN;
-        let mut since = Instant::now();
         while !self.setup.control.should_stop() {
             match self.connect() {
                 Ok(mut link) => {
-                    self.restore_keep_all();
                     retry = RETRY_MIN;
                     self.setup.control.set_connected(true);
                     let ending = self.stream(link.as_mut());
@@ -156,7 +163,6 @@ impl Sender {
                     let corrupt = link.counters().corrupt;
                     drop(link);
                     self.outbox.disconnected();
-                    since = Instant::now();
                     if !self.setup.control.should_stop() {
                         tracing::warn!(why = ending.why(), "the link has ended; connecting again");
                     }
@@ -171,7 +177,8 @@ impl Sender {
                     }
                 }
             }
-            self.demote_if_stalled(since);
+            self.demote_if_stalled();
+            self.give_up_outbox_if_stalled();
             self.setup.control.pause(retry);
             retry = (retry * 2).min(RETRY_MAX);
         }
@@ -288,7 +295,19 @@ impl Sender {
         let again = self.reader.take_history_again(|info| {
             info.source_host == own_host && kept.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
         });
-        for held in again {
+        // The newest ones, and of a pool no more than `Outbox::has_room` allows: these hold memory until the other host has them.
+        let (mut bytes, mut kept) = (HashMap::new(), Vec::new());
+        for held in again.into_iter().rev() {
+            if let Some(pool) = self.setup.pools.memory(held.pool()) {
+                let of_pool = bytes.entry(held.pool()).or_insert_with(|| self.outbox.bytes_of(&pool));
+                if *of_pool >= pool.bytes() / 2 {
+                    continue;
+                }
+                *of_pool += held.info().bytes;
+            }
+            kept.push(held);
+        }
+        for held in kept.into_iter().rev() {
             let source = self.sent.source_in_history(held.info());
             let Some(held) = self.pack(held, source) else { continue };
             match lacks_pool(&self.setup, held.pool()) {
@@ -358,14 +377,14 @@ impl Sender {
     fn stream(&mut self, link: &mut dyn LinkSender) -> Ending {
         self.status(&format!("connected over {}", self.transport.text));
         tracing::info!("connected over {}", self.transport.text);
-        let mut progressed = Instant::now();
+        self.delayed_head = Position::default();
         loop {
             if self.setup.control.should_stop() {
                 link.close();
                 return "told to stop".into();
             }
             match self.turn(link) {
-                Ok(true) => progressed = Instant::now(),
+                Ok(true) => {}
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
                     // A device wakes no thread when a message is complete.
@@ -376,19 +395,19 @@ impl Sender {
                 }
                 Err(error) => return error.into(),
             }
-            // What was sent and is not acknowledged holds memory of this host's publishers.
             if self.outbox.is_empty() {
-                progressed = Instant::now();
+                (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
             }
-            let waited = progressed.elapsed();
+            let waited = self.holds_since.elapsed();
             if waited > self.patience() {
                 let what = if self.outbox.is_copying() { "a copy to staging is stuck" } else { "no credit has come" };
                 return format!("{what} for {} ms", waited.as_millis()).into();
             }
-            self.demote_if_stalled(progressed);
+            self.demote_if_stalled();
         }
     }
 
+    /// How long the other host may hold the messages in the outbox without giving credit.
     fn patience(&self) -> Duration {
         Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
     }
@@ -397,13 +416,16 @@ impl Sender {
     fn turn(&mut self, link: &mut dyn LinkSender) -> Result<bool, PostError> {
         // Drain before looking at the segment: a message that is published later signals again.
         let _ = self.setup.control.event().drain();
-        let reusable = link.progress()?.reusable;
+        let Progress { reusable, delayed_head, .. } = link.progress()?;
+        if std::mem::replace(&mut self.delayed_head, delayed_head) != delayed_head {
+            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
+        }
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
-            // The other host has caught up.
+            // The other host has caught up. Its word for that, when it connects, is not enough.
             if self.outbox.is_empty() {
-                self.restore_keep_all();
+                self.restore_depth();
             }
         }
         let took = self.take();
@@ -518,7 +540,8 @@ impl Sender {
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
-    fn demote_if_stalled(&mut self, since: Instant) {
+    fn demote_if_stalled(&mut self) {
+        let since = self.progressed;
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
         if !self.setup.control.is_keep_all() || since.elapsed() < patience {
             return;
@@ -529,7 +552,7 @@ impl Sender {
             return;
         }
         let text = format!(
-            "{}: host {} has acknowledged no message for {} ms; until it has caught up, it gets only the last {} messages",
+            "{}: host {} has given no credit for {} ms; until it has caught up, it gets only the last {} messages",
             self.setup.key,
             self.setup.host_name,
             since.elapsed().as_millis(),
@@ -538,10 +561,33 @@ impl Sender {
         self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
     }
 
-    fn restore_keep_all(&mut self) {
-        if std::mem::take(&mut self.demoted) && self.setup.control.is_keep_all() {
-            self.setup.slot_table.restore_keep_all(self.setup.slot);
+    fn restore_depth(&mut self) {
+        if !std::mem::take(&mut self.demoted) {
+            return;
         }
+        // The manager changes the control's depth, then the slot's. Whichever of the two writes the slot last, it gets the latest depth.
+        loop {
+            let depth = self.setup.control.depth();
+            self.setup.slot_table.set_depth(self.setup.slot, depth);
+            if self.setup.control.depth() == depth {
+                return;
+            }
+        }
+    }
+
+    /// Gives up the messages in the outbox if the other host has held them for too long. They take memory of this host's publishers, and the slots
+    /// of those that have left. The other host counts them as lost when it is back. Call it without a link, which may read their memory.
+    fn give_up_outbox_if_stalled(&mut self) {
+        let waited = self.holds_since.elapsed();
+        if self.outbox.is_empty() || waited <= self.patience() {
+            return;
+        }
+        let messages = self.outbox.origins().count();
+        for (publisher, last) in self.outbox.give_up(&mut self.sent) {
+            self.setup.control.mark_left(publisher, last);
+        }
+        self.holds_since = Instant::now();
+        tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
     }
 }
 

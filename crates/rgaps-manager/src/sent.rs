@@ -56,6 +56,10 @@ impl SentMessages {
             self.sent.extend(has);
             self.from = Position(0);
         }
+        // It may have messages that were given up since.
+        for (publisher, sequence) in has {
+            self.sent.entry(*publisher).and_modify(|sent| *sent = sequence.max(sent).to_owned());
+        }
         self.known = has.keys().copied().collect();
         self.gaps.clear();
         for publisher in std::mem::take(&mut self.named).into_keys() {
@@ -111,6 +115,18 @@ impl SentMessages {
     pub(crate) fn mark_sent(&mut self, publisher: u64, sequence: u64) {
         let newest = self.sent.entry(publisher).or_insert(0);
         *newest = sequence.max(*newest);
+    }
+
+    /// Notes that this message is given up, though it was marked as sent: a later message or a gap notice shows that it is missing. `previous`: up to
+    /// which message its publisher owes none, as its envelope says. True if the publisher has left and is not listed any more: the caller lists it
+    /// again.
+    pub(crate) fn give_up(&mut self, message: &MessageInfo, previous: u64) -> bool {
+        if Position(message.position) < self.from {
+            return false;
+        }
+        let before = self.sent.get(&message.publisher).copied();
+        self.sent.insert(message.publisher, previous.min(before.unwrap_or(previous)));
+        before.is_none()
     }
 
     /// Notes that a publisher has left, and its last message.

@@ -100,7 +100,7 @@ impl GapNotices {
             // Without room for the notice, the message shows the gap.
             context.post_notice(link, skipped, previous)?;
         }
-        let missed = (context.reader.losses_so_far(), context.reader.counters().poisoned);
+        let missed = (context.reader.losses_so_far(), context.reader.poisoned());
         if self.looked_for_new == Some(missed) || context.reader.awaits_bytes() {
             return Ok(());
         }

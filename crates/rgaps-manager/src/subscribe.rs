@@ -121,7 +121,6 @@ impl SubscribeManager {
 
     /// Answers a ring request of a host that publishes a topic.
     pub(crate) fn offer(&self, topic: &mut Topic, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
-        request.check()?;
         let Some(subscribers) = topic.subscriber_endpoint() else {
             return Err(RingRefusal::NoSubscribers(topic.key.to_string()));
         };

@@ -54,8 +54,9 @@ impl Arrival {
         }
     }
 
-    fn should_end(&self) -> bool {
-        self.setup.control.should_stop() || self.state.is_evicted()
+    fn check_end(&self) -> Result<(), String> {
+        let should_end = self.setup.control.should_stop() || self.state.is_evicted();
+        if should_end { Err("told to stop while a message waits for space".to_owned()) } else { Ok(()) }
     }
 
     /// Reports a dropped message, once per connection.
@@ -87,8 +88,9 @@ impl Arrival {
         }
     }
 
-    /// Loans space for a message as the most patient publisher would. In the end it demotes a keep-all subscriber that stalls the topic.
-    pub(super) fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
+    /// Loans space for a message as the most patient publisher would. In the end it demotes a keep-all subscriber that stalls the topic. `None`: the
+    /// message is dropped. An error: the arrival should end before there is space, and the message comes again over the next link.
+    pub(super) fn loan(&mut self, bytes: u64) -> Result<Option<LoanedMessage>, String> {
         let start = Instant::now();
         let patience = match self.setup.exhaustion {
             // No wait is longer than `keep_all_timeout`.
@@ -105,13 +107,14 @@ impl Arrival {
         if room.is_ok()
             && let Ok(loan) = self.state.port.try_loan(bytes, first)
         {
-            return Some(loan);
+            return Ok(Some(loan));
         }
         // Arrived records first: subscribers may be waiting for their messages before they release others.
         while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
         while let Err(over) = room {
+            self.check_end()?;
             // A message that is larger than the whole budget never fits.
-            let may_fit = pool_bytes_for(bytes) <= over.limit && !self.should_end();
+            let may_fit = pool_bytes_for(bytes) <= over.limit;
             if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
                 std::thread::sleep(ROOM_TICK);
                 room = self.charge_for(bytes, first);
@@ -120,7 +123,7 @@ impl Arrival {
             // As with a full pool, the oldest messages are dropped in the end.
             if first == Exhaustion::Refuse || self.charge_for(bytes, Exhaustion::DropOldest).is_err() {
                 self.say_over(bytes, &over);
-                return None;
+                return Ok(None);
             }
             break;
         }
@@ -128,22 +131,23 @@ impl Arrival {
             // Without the words of a newcomer, what it has read would look unread.
             self.add_newcomers();
             match self.state.port.loan(bytes, first) {
-                Ok(loan) => return Some(loan),
+                Ok(loan) => return Ok(Some(loan)),
                 Err(error @ LoanError::TooLarge { .. }) => {
                     tracing::error!(%error, "a message is dropped; raise arrival_pool_bytes or arrival_pool_bytes_max");
-                    return None;
+                    return Ok(None);
                 }
-                Err(error) if start.elapsed() >= patience || self.should_end() => {
-                    return self.last_resort(bytes, &error, start.elapsed());
+                Err(error) if start.elapsed() >= patience => {
+                    return Ok(self.last_resort(bytes, &error, start.elapsed()));
                 }
                 Err(_) if first == Exhaustion::DropOldest => {
                     // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
                     if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::within(TICK)) {
-                        return Some(loan);
+                        return Ok(Some(loan));
                     }
                 }
                 Err(_) => {}
             }
+            self.check_end()?;
         }
     }
 

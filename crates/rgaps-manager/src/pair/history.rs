@@ -36,7 +36,7 @@ fn joiner(pair: &Pair, durability: Durability, depth: u32) -> Subscriber {
 }
 
 /// Ends the receiving port.
-fn end_port(pair: &Pair) {
+pub(super) fn end_port(pair: &Pair) {
     let mut to = pair.to();
     let Subscribing { manager, topic, .. } = &mut *to;
     manager.end(topic, FROM);

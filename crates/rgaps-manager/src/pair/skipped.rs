@@ -1,7 +1,5 @@
 //! Messages that a sender skips, or an arrival drops, at moments that once hid them: each is taken or counted once.
 
-use rgaps_control::qos::History;
-
 use super::unsent::{NEWCOMER, Newcomer};
 use super::*;
 
@@ -96,59 +94,6 @@ fn a_subscriber_whose_first_message_had_no_room_counts_what_is_lost_after_it() {
     pair.mend();
     assert_eq!((early.sequences_to(12), late.sequences_to(12)), (vec![11, 12], vec![11, 12]));
     assert_eq!((early.lost(), late.lost()), (9, 9), "11 messages were published since the second one joined");
-}
-
-/// Linked hosts, with a keep-all subscriber that has taken the first message. Later ones are not acknowledged while `late` is stalled.
-fn keep_all(late: &DeferredBackend) -> (Pair, Subscriber) {
-    let config = Config { keep_all_timeout_ms: 300, peer_timeout_ms: 60_000, ..Config::default() };
-    let mut pair = Pair::configured(host(), Arc::new(late.clone()), 1, config);
-    let mut subscriber = pair.subscriber();
-    request_keep_all(&mut pair);
-    pair.announce(true);
-    pair.send(100);
-    assert_eq!(subscriber.sequences_to(1), [1]);
-    late.stall();
-    (pair, subscriber)
-}
-
-fn request_keep_all(pair: &mut Pair) {
-    let all = SubscriberQos { history: History::KeepAll, ..Default::default() };
-    let endpoint = Endpoint { requests: vec![all], ..pair.endpoint() };
-    pair.directory.host_up(TO, "to").unwrap();
-    pair.directory.endpoint_up(TO, "token of keep-all", endpoint).unwrap();
-}
-
-/// The depth of the sender's slot; 0 is keep-all.
-fn depth(pair: &Pair) -> u64 {
-    let slot = pair.slot().unwrap();
-    pair.topic.segment.subscriber(slot.index).unwrap().depth.load(Ordering::Relaxed)
-}
-
-#[test]
-fn a_keep_all_host_that_takes_messages_again_is_keep_all_again() {
-    let late = DeferredBackend::default();
-    let (mut pair, mut subscriber) = keep_all(&late);
-    (0..20).for_each(|_| pair.send(8000));
-    until("the warning", || pair.events.try_iter().any(|event| matches!(event, Event::Warning { .. })));
-    assert_eq!(depth(&pair), 1);
-    late.go_on();
-    subscriber.sequences_to(21);
-    until("keep-all", || depth(&pair) == 0);
-}
-
-#[test]
-fn a_keep_all_host_that_acknowledges_nothing_becomes_keep_last_though_all_was_sent() {
-    let late = DeferredBackend::default();
-    let (mut pair, _subscriber) = keep_all(&late);
-    (0..20).for_each(|_| pair.send(100));
-    until("the warning", || pair.events.try_iter().any(|event| matches!(event, Event::Warning { .. })));
-    assert_eq!(depth(&pair), 1);
-    // It requests keep-last, and then keep-all again.
-    pair.directory.endpoint_down(TO, "token of keep-all");
-    pair.publish.reconcile(&mut pair.topic, &pair.directory);
-    request_keep_all(&mut pair);
-    pair.publish.reconcile(&mut pair.topic, &pair.directory);
-    until("the second demotion", || depth(&pair) == 1);
 }
 
 #[test]

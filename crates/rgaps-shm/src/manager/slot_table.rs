@@ -311,11 +311,6 @@ impl SlotTable {
         words.depth.compare_exchange(0, u64::from(depth.max(1)), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The reverse of `demote`, for a host that takes messages again.
-    pub fn restore_keep_all(&self, slot: SubscriberSlot) {
-        self.set_depth(slot, 0);
-    }
-
     /// Counts messages lost on the way from another host, for each subscriber of this host that had joined by `since`, the position of the last
     /// message before the gap. A subscriber that joined later was never to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {

@@ -442,11 +442,16 @@ impl ReaderPort {
         ReaderCounters {
             taken: load(&words.taken),
             lost: self.losses_so_far().saturating_add(self.losses_not_yet_counted()).saturating_sub(self.forgiven),
-            poisoned: load(&words.poisoned),
+            poisoned: self.poisoned(),
             malformed: load(&words.malformed),
             held: load(&words.held),
             copied_bytes: load(&words.copied_bytes),
         }
+    }
+
+    /// Messages that were never completed.
+    pub fn poisoned(&self) -> u64 {
+        self.words().poisoned.load(Ordering::Relaxed)
     }
 
     /// Counts a message that was taken and is skipped. Returns how many were counted before it.

@@ -124,7 +124,10 @@ impl fmt::Display for Waited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(Keeper { is_remote: true, .. }) => {
-                write!(f, "rgapsd has still to send the oldest message to another host")
+                write!(
+                    f,
+                    "rgapsd keeps the oldest message for another host, which has not acknowledged it; raise pool_bytes, or set exhaustion to drop_oldest"
+                )
             }
             Some(Keeper { pid, .. }) => {
                 write!(
