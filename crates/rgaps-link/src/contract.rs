@@ -60,6 +60,7 @@ macro_rules! contract_suite {
             a_message_larger_than_the_ring_streams_through
             every_watermark_keeps_the_link_alive
             small_messages_batch_their_credit
+            withheld_credit_is_sent_once_when_it_is_flushed
             messages_interleave_and_an_abort_frees_only_its_own
             consumed_messages_are_acknowledged_once_and_in_order
             a_full_ring_has_no_room_until_the_receiver_releases
@@ -296,6 +297,28 @@ pub fn small_messages_batch_their_credit(fixture: &dyn Fixture) {
     };
     assert_eq!(credits(Watermark::Zero), records + 1);
     assert_eq!(credits(Watermark::Half), 1);
+}
+
+/// In the middle of a message a receiver withholds credit below the watermark.
+pub fn withheld_credit_is_sent_once_when_it_is_flushed(fixture: &dyn Fixture) {
+    let mut pair = fixture.pair(RingOptions { watermark: Watermark::Half, ..small_ring() });
+    let head = head(1, 2000);
+    assert_eq!(pair.sender.post(&[head.first(b"", &[0; 1000])]).unwrap(), 1);
+    let record = pair.receiver.next(WATCHDOG).unwrap().expect("a record");
+    assert_eq!(pair.receiver.release(record).unwrap(), Release::Intact);
+    assert_eq!(pair.receiver.counters().credits_sent, 0);
+    pair.receiver.flush_credit();
+    pair.receiver.flush_credit();
+    assert_eq!(pair.receiver.counters().credits_sent, 1);
+    let start = Instant::now();
+    loop {
+        let progress = pair.sender.progress().unwrap();
+        if progress.delayed_head == progress.tail {
+            break;
+        }
+        assert!(start.elapsed() < WATCHDOG, "{progress:?}");
+        pair.sender.wait(WATCHDOG, &[]).unwrap();
+    }
 }
 
 /// Three interleaved messages; the sender aborts the middle one.

@@ -145,11 +145,19 @@ impl CreditBatch {
         if owed == 0 || (owed < self.watermark_bytes && !flush) {
             return None;
         }
-        self.told = end;
+        self.flush()
+    }
+
+    /// A credit for all that is consumed, whether or not one is due; `None` if the last one had it.
+    pub fn flush(&mut self) -> Option<CreditPair> {
+        if self.told == self.head {
+            return None;
+        }
+        self.told = self.head;
         self.message_ended = false;
         self.sent += 1;
         debug_assert_eq!(invariants::lag(self.told, self.head), Ok(()));
-        Some(CreditPair::new(end))
+        Some(CreditPair::new(self.head))
     }
 }
 

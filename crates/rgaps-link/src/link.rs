@@ -209,6 +209,9 @@ pub trait LinkReceiver: Send {
     /// works after the link has ended.
     fn release(&mut self, record: RingRecord) -> Result<Release, LinkError>;
 
+    /// Sends credit for all released records, also if none is due: for a consumer that will wait, or releases slowly.
+    fn flush_credit(&mut self);
+
     /// Its counters.
     fn counters(&self) -> ReceiverCounters;
 

@@ -112,6 +112,8 @@ pub(crate) struct Arrival {
     copies: PoolingCopy<()>,
     /// When the last copy completed, or the first of those in progress started.
     copied_at: Instant,
+    /// When credit was last sent that was not due.
+    flushed_at: Instant,
     idle: Idle,
     messages: u64,
     duplicates: u64,
@@ -172,6 +174,7 @@ impl Arrival {
             landed: VecDeque::with_capacity(COPIES_MAX + 1),
             copies: PoolingCopy::new(COPIES_MAX),
             copied_at: Instant::now(),
+            flushed_at: Instant::now(),
             idle: Idle::default(),
             messages: 0,
             duplicates: 0,
@@ -229,17 +232,26 @@ impl Arrival {
         let copying = !self.landed.is_empty();
         let timeout = if copying { Duration::ZERO } else { TICK };
         match self.arrivals.next(timeout).map_err(|error| error.to_string())? {
-            Some(record) => self.accept(record),
+            Some(record) => self.accept(record)?,
             None if copying => {
                 self.wait_for_copy(COPY_TICK)?;
-                self.settle()
+                self.settle()?;
             }
             None => {
                 self.torn = self.arrivals.counters().torn;
                 self.rest();
-                Ok(())
             }
         }
+        // A sender on a slow link sees that its messages arrive, though a watermark takes long.
+        if self.flushed_at.elapsed() >= TICK {
+            self.flush_credit();
+        }
+        Ok(())
+    }
+
+    fn flush_credit(&mut self) {
+        self.flushed_at = Instant::now();
+        self.arrivals.flush_credit();
     }
 
     /// Called when nothing has arrived for a while: returns device memory that no message needs.

@@ -120,6 +120,21 @@ impl Outbox {
         self.queue.iter().map(|outgoing| (outgoing.head.name.publisher, outgoing.head.name.sequence))
     }
 
+    /// How many messages it holds.
+    pub(crate) fn count(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The position of its oldest message.
+    pub(crate) fn first(&self) -> Option<Position> {
+        self.queue.front().map(|outgoing| Position(outgoing.held.info().position))
+    }
+
+    /// Whether messages were given up and none has been acknowledged since.
+    pub(crate) fn is_on_probation(&self) -> bool {
+        self.window == 1
+    }
+
     /// Whether the other host has all that it was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -201,8 +216,13 @@ impl Outbox {
                 self.skipped.pop_front().into_iter().for_each(|(_, skipped)| sent.acknowledged(skipped));
             }
         }
-        self.window = (self.window + before - self.queue.len()).min(OUTBOX_MAX);
+        self.widen(before);
         self.queue.len() != before
+    }
+
+    /// Widens the window by the messages that have left the outbox since it had `before`.
+    fn widen(&mut self, before: usize) {
+        self.window = (self.window + before - self.queue.len()).min(OUTBOX_MAX);
     }
 
     /// Gives up all messages: the other host has held them for too long. Call it only without a link. Returns the last messages of publishers that
@@ -221,7 +241,9 @@ impl Outbox {
 
     /// Releases posted messages, for a link without acknowledgements.
     pub(crate) fn release_sent(&mut self, sent: &mut SentMessages) {
+        let before = self.queue.len();
         self.release(Outgoing::is_sent);
+        self.widen(before);
         self.skipped.drain(..).for_each(|(_, skipped)| sent.acknowledged(skipped));
     }
 

@@ -5,8 +5,10 @@
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
 //! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
-//!             it lacks. It gives them up if the other host gives no credit for `patience`, with a link or without. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
+//!             it lacks. It gives them up if the other host gives no credit for long, with a link or without. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
 //!             the topic. This manager: its successor releases the sender's slot.
+
+mod stalled;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -21,12 +23,13 @@ use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, TcpSender};
-use rgaps_link::{LinkSender, MessageName, Position, Progress, RingGeometry};
+use rgaps_link::{LinkError, LinkSender, MessageName, Position, Progress, RecordSequence, RingGeometry};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, RouteReason};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::last_received;
 use rgaps_shm::reader::port::TakeRefused;
+use rgaps_shm::words::queue::Position as QueuePosition;
 use rgaps_shm::{Held, PublisherSlot, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
@@ -84,10 +87,11 @@ pub(crate) struct Sender {
     without_pool: WithoutPool,
     sent: SentMessages,
     gap_notices: GapNotices,
-    demoted: bool,
+    /// The queue's end when the slot was made keep-last, though its host requests keep-all.
+    demoted_at: Option<QueuePosition>,
     /// When the other host last gave credit, or had all that was to be sent over a link.
     progressed: Instant,
-    /// Since when it holds messages in the outbox without giving credit.
+    /// Since when it holds messages in the outbox and has given no credit.
     holds_since: Instant,
     /// The link's delayed head.
     delayed_head: Position,
@@ -137,7 +141,7 @@ impl Sender {
             without_pool: WithoutPool::default(),
             sent: SentMessages::default(),
             gap_notices: GapNotices::default(),
-            demoted: false,
+            demoted_at: None,
             progressed: Instant::now(),
             holds_since: Instant::now(),
             delayed_head: Position::default(),
@@ -240,7 +244,11 @@ impl Sender {
             self.count_anew();
         }
         let nothing = HashMap::new();
+        let before = self.outbox.count();
         self.outbox.resume(&has);
+        if self.outbox.count() < before || self.outbox.is_empty() {
+            self.holds_since = Instant::now();
+        }
         self.outbox.origins().for_each(|(publisher, _)| self.sent.mark_known(publisher));
         self.take_history_again(if offer.keeps_history { &has } else { &nothing });
         let direct =
@@ -378,13 +386,15 @@ impl Sender {
         self.status(&format!("connected over {}", self.transport.text));
         tracing::info!("connected over {}", self.transport.text);
         self.delayed_head = Position::default();
+        let connected = Instant::now();
+        let mut active = connected;
         loop {
             if self.setup.control.should_stop() {
                 link.close();
                 return "told to stop".into();
             }
             match self.turn(link) {
-                Ok(true) => {}
+                Ok(true) => active = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
                     // A device wakes no thread when a message is complete.
@@ -396,9 +406,15 @@ impl Sender {
                 Err(error) => return error.into(),
             }
             if self.outbox.is_empty() {
-                (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
+                active = Instant::now();
+                (self.progressed, self.holds_since) = (active, active);
             }
-            let waited = self.holds_since.elapsed();
+            self.restore_if_caught_up();
+            // Each link gets some time.
+            if self.holds_too_long() && connected.elapsed() > self.patience() / 2 {
+                return "no credit has come, over several links".into();
+            }
+            let waited = active.max(self.progressed).elapsed();
             if waited > self.patience() {
                 let what = if self.outbox.is_copying() { "a copy to staging is stuck" } else { "no credit has come" };
                 return format!("{what} for {} ms", waited.as_millis()).into();
@@ -407,26 +423,14 @@ impl Sender {
         }
     }
 
-    /// How long the other host may hold the messages in the outbox without giving credit.
-    fn patience(&self) -> Duration {
-        Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
-    }
-
     /// One round: takes acknowledgements and new messages, and posts as much as there is room for. False if there was nothing to do.
     fn turn(&mut self, link: &mut dyn LinkSender) -> Result<bool, PostError> {
         // Drain before looking at the segment: a message that is published later signals again.
         let _ = self.setup.control.event().drain();
-        let Progress { reusable, delayed_head, .. } = link.progress()?;
-        if std::mem::replace(&mut self.delayed_head, delayed_head) != delayed_head {
-            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
-        }
+        let reusable = self.progress(link)?;
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
-            // The other host has caught up. Its word for that, when it connects, is not enough.
-            if self.outbox.is_empty() {
-                self.restore_depth();
-            }
         }
         let took = self.take();
         let of = &mut SendContext {
@@ -444,7 +448,18 @@ impl Sender {
         if !self.setup.flow_control {
             self.outbox.release_sent(&mut self.sent);
         }
+        // On a slow link posting takes long, and credit has come meanwhile.
+        self.progress(link)?;
         Ok(acknowledged || took || records > 0)
+    }
+
+    /// Processes credit and completions that have arrived. Returns from which record on memory is still read.
+    fn progress(&mut self, link: &mut dyn LinkSender) -> Result<RecordSequence, LinkError> {
+        let Progress { reusable, delayed_head, .. } = link.progress()?;
+        if std::mem::replace(&mut self.delayed_head, delayed_head) != delayed_head {
+            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
+        }
+        Ok(reusable)
     }
 
     fn take(&mut self) -> bool {
@@ -535,59 +550,11 @@ impl Sender {
         let gap = Gap { previous, is_notice: false };
         let envelope = Envelope::seal(&info, held.history_depth(), gap, &meta[..meta_bytes]);
         crash::point("link.begin");
+        if self.outbox.is_empty() {
+            self.holds_since = Instant::now();
+        }
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
         None
-    }
-
-    /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
-    fn demote_if_stalled(&mut self) {
-        let since = self.progressed;
-        let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
-        if !self.setup.control.is_keep_all() || since.elapsed() < patience {
-            return;
-        }
-        self.demoted = true;
-        // Again if its host has requested keep-all again meanwhile. An arrival that the slot stalled may have demoted and reported it first.
-        if !self.setup.slot_table.demote(self.setup.slot, self.setup.history_depth.max(1)) {
-            return;
-        }
-        let text = format!(
-            "{}: host {} has given no credit for {} ms; until it has caught up, it gets only the last {} messages",
-            self.setup.key,
-            self.setup.host_name,
-            since.elapsed().as_millis(),
-            self.setup.history_depth.max(1),
-        );
-        self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
-    }
-
-    fn restore_depth(&mut self) {
-        if !std::mem::take(&mut self.demoted) {
-            return;
-        }
-        // The manager changes the control's depth, then the slot's. Whichever of the two writes the slot last, it gets the latest depth.
-        loop {
-            let depth = self.setup.control.depth();
-            self.setup.slot_table.set_depth(self.setup.slot, depth);
-            if self.setup.control.depth() == depth {
-                return;
-            }
-        }
-    }
-
-    /// Gives up the messages in the outbox if the other host has held them for too long. They take memory of this host's publishers, and the slots
-    /// of those that have left. The other host counts them as lost when it is back. Call it without a link, which may read their memory.
-    fn give_up_outbox_if_stalled(&mut self) {
-        let waited = self.holds_since.elapsed();
-        if self.outbox.is_empty() || waited <= self.patience() {
-            return;
-        }
-        let messages = self.outbox.origins().count();
-        for (publisher, last) in self.outbox.give_up(&mut self.sent) {
-            self.setup.control.mark_left(publisher, last);
-        }
-        self.holds_since = Instant::now();
-        tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
     }
 }
 

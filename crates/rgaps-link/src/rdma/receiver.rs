@@ -229,6 +229,17 @@ impl RdmaReceiver {
         }
     }
 
+    /// Sends a credit for the head, if there is one.
+    fn send_credit(&mut self, due: Option<CreditPair>) {
+        let Some(pair) = due.filter(|_| self.ended.is_none()) else { return };
+        self.told = self.batch.head();
+        self.unsent = Some(pair);
+        if let Err(error) = self.flush() {
+            // The next call of `next` returns it; the records stay released.
+            self.end(error);
+        }
+    }
+
     /// Writes the unsent credit, if the queue pair has room.
     fn flush(&mut self) -> Result<(), LinkError> {
         if self.unsent.is_none() || self.posted - self.completed >= CREDITS_MAX {
@@ -358,17 +369,14 @@ impl LinkReceiver for RdmaReceiver {
         }
         self.held.pop_front();
         self.to_repost += 1;
-        if let Some(pair) = self.batch.consume(end, record.header.ends_message(), self.ring.tail())
-            && self.ended.is_none()
-        {
-            self.told = end;
-            self.unsent = Some(pair);
-            if let Err(error) = self.flush() {
-                // The next call of `next` returns it; the record stays released.
-                self.end(error);
-            }
-        }
+        let due = self.batch.consume(end, record.header.ends_message(), self.ring.tail());
+        self.send_credit(due);
         Ok(Release::Intact)
+    }
+
+    fn flush_credit(&mut self) {
+        let due = self.batch.flush();
+        self.send_credit(due);
     }
 
     fn counters(&self) -> ReceiverCounters {

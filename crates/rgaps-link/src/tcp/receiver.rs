@@ -162,6 +162,13 @@ impl LinkReceiver for TcpReceiver {
         Ok(Release::Intact)
     }
 
+    fn flush_credit(&mut self) {
+        if let Some(pair) = self.credit.flush() {
+            self.unsent.next = Some(pair);
+            self.unsent.send(&self.stream);
+        }
+    }
+
     fn counters(&self) -> ReceiverCounters {
         ReceiverCounters { credits_sent: self.credit.sent(), ..self.shared.counters() }
     }

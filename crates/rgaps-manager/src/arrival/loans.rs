@@ -111,6 +111,7 @@ impl Arrival {
         }
         // Arrived records first: subscribers may be waiting for their messages before they release others.
         while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
+        self.flush_credit();
         while let Err(over) = room {
             self.check_end()?;
             // A message that is larger than the whole budget never fits.

@@ -1,0 +1,81 @@
+//! Hosts that stall a sender: a keep-all host that gives no credit becomes keep-last, and what a host holds for long is given up.
+
+use std::time::{Duration, Instant};
+
+use crate::event::Event;
+use crate::sender::Sender;
+
+/// How many times longer than a link may do nothing the other host may hold messages without giving credit, over any number of links.
+const GIVE_UP_FACTOR: u32 = 3;
+
+impl Sender {
+    /// How long a link may do nothing though there are messages to send. The other host may hold messages without giving credit for
+    /// `GIVE_UP_FACTOR` times as long.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
+    }
+
+    /// Whether the other host has held messages for longer than it may, over any number of links.
+    pub(super) fn holds_too_long(&self) -> bool {
+        self.holds_since.elapsed() > self.patience() * GIVE_UP_FACTOR
+    }
+
+    /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
+    pub(super) fn demote_if_stalled(&mut self) {
+        let since = self.progressed;
+        let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
+        if !self.setup.control.is_keep_all() || since.elapsed() < patience {
+            return;
+        }
+        // Again if its host has requested keep-all again meanwhile. An arrival that the slot stalled may have demoted and reported it first.
+        if !self.setup.slot_table.demote(self.setup.slot, self.setup.history_depth.max(1)) {
+            return;
+        }
+        self.demoted_at = Some(self.setup.slot_table.segment().queue().end());
+        let text = format!(
+            "{}: host {} has given no credit for {} ms; until it has caught up, it gets only the last {} messages",
+            self.setup.key,
+            self.setup.host_name,
+            since.elapsed().as_millis(),
+            self.setup.history_depth.max(1),
+        );
+        self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
+    }
+
+    /// Makes a demoted slot keep-all again once the other host has, or has lost, all that was published before the demotion. Its word for that, when it
+    /// connects, is enough, but not if its messages were given up and it has acknowledged none since.
+    pub(super) fn restore_if_caught_up(&mut self) {
+        if !self.setup.control.is_keep_all() || self.reader.depth() == 0 {
+            self.demoted_at = None;
+            return;
+        }
+        let at = *self.demoted_at.get_or_insert_with(|| self.setup.slot_table.segment().queue().end());
+        let is_behind = self.reader.passed() < at || self.outbox.first().is_some_and(|first| first < at);
+        if is_behind || self.outbox.is_on_probation() {
+            return;
+        }
+        // The manager changes the control's depth, then the slot's. Whichever of the two writes the slot last, it gets the latest depth.
+        loop {
+            let depth = self.setup.control.depth();
+            self.setup.slot_table.set_depth(self.setup.slot, depth);
+            if self.setup.control.depth() == depth {
+                return;
+            }
+        }
+    }
+
+    /// Gives up the messages in the outbox if the other host has held them for too long. They take memory of this host's publishers, and the slots
+    /// of those that have left. The other host counts them as lost when it is back. Call it without a link, which may read their memory.
+    pub(super) fn give_up_outbox_if_stalled(&mut self) {
+        let waited = self.holds_since.elapsed();
+        if self.outbox.is_empty() || !self.holds_too_long() {
+            return;
+        }
+        let messages = self.outbox.count();
+        for (publisher, last) in self.outbox.give_up(&mut self.sent) {
+            self.setup.control.mark_left(publisher, last);
+        }
+        self.holds_since = Instant::now();
+        tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
+    }
+}
