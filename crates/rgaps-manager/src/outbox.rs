@@ -225,18 +225,23 @@ impl Outbox {
         self.window = (self.window + before - self.queue.len()).min(OUTBOX_MAX);
     }
 
-    /// Gives up all messages: the other host has held them for too long. Call it only without a link. Returns the last messages of publishers that
-    /// have left, of which `sent` had forgotten that.
+    /// Prepares to `clear` it, since the other host has held its messages for too long. Returns the last messages of publishers that have left, of which
+    /// `sent` had forgotten that.
     pub(crate) fn give_up(&mut self, sent: &mut SentMessages) -> HashMap<u64, LastReceived> {
         self.window = 1;
         let mut left = HashMap::new();
-        for outgoing in self.queue.drain(..) {
+        for outgoing in &self.queue {
             let MessageInfo { publisher, sequence, position, .. } = *outgoing.held.info();
             if sent.give_up(outgoing.held.info(), outgoing.previous) || left.contains_key(&publisher) {
                 left.insert(publisher, LastReceived { sequence, position: Position(position) });
             }
         }
         left
+    }
+
+    /// Drops all messages. Call it only without a link, which may read their memory.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
     }
 
     /// Releases posted messages, for a link without acknowledgements.

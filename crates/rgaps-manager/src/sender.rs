@@ -89,7 +89,7 @@ pub(crate) struct Sender {
     gap_notices: GapNotices,
     /// The queue's end when the slot was made keep-last, though its host requests keep-all.
     demoted_at: Option<QueuePosition>,
-    /// When the other host last gave credit, or had all that was to be sent over a link.
+    /// When the other host last gave credit, or had all that was to be sent over a link. Without flow control, when a record was last sent.
     progressed: Instant,
     /// Since when it holds messages in the outbox and has given no credit.
     holds_since: Instant,
@@ -157,6 +157,7 @@ impl Sender {
         let span = tracing::info_span!("send", topic = %self.setup.key, to = %self.setup.host_name);
         let _entered = span.enter();
         let mut retry = RETRY_MIN;
+        let mut since = Instant::now();
         while !self.setup.control.should_stop() {
             match self.connect() {
                 Ok(mut link) => {
@@ -167,6 +168,7 @@ impl Sender {
                     let corrupt = link.counters().corrupt;
                     drop(link);
                     self.outbox.disconnected();
+                    since = Instant::now();
                     if !self.setup.control.should_stop() {
                         tracing::warn!(why = ending.why(), "the link has ended; connecting again");
                     }
@@ -181,7 +183,7 @@ impl Sender {
                     }
                 }
             }
-            self.demote_if_stalled();
+            self.demote_if_stalled(since);
             self.give_up_outbox_if_stalled();
             self.setup.control.pause(retry);
             retry = (retry * 2).min(RETRY_MAX);
@@ -414,12 +416,13 @@ impl Sender {
             if self.holds_too_long() && connected.elapsed() > self.patience() / 2 {
                 return "no credit has come, over several links".into();
             }
-            let waited = active.max(self.progressed).elapsed();
+            let since = active.max(self.progressed);
+            let waited = since.elapsed();
             if waited > self.patience() {
                 let what = if self.outbox.is_copying() { "a copy to staging is stuck" } else { "no credit has come" };
                 return format!("{what} for {} ms", waited.as_millis()).into();
             }
-            self.demote_if_stalled();
+            self.demote_if_stalled(since);
         }
     }
 
@@ -448,8 +451,13 @@ impl Sender {
         if !self.setup.flow_control {
             self.outbox.release_sent(&mut self.sent);
         }
-        // On a slow link posting takes long, and credit has come meanwhile.
-        self.progress(link)?;
+        if records > 0 {
+            // On a slow link posting takes long, and credit has come meanwhile. The next turn, which follows at once, processes it.
+            self.progress(link)?;
+            if !self.setup.flow_control {
+                (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
+            }
+        }
         Ok(acknowledged || took || records > 0)
     }
 

@@ -297,3 +297,28 @@ fn a_receiver_that_waits_for_space_shows_its_progress() {
     }
     assert_eq!(subscriber.lost(), 0);
 }
+
+#[test]
+fn a_keep_all_host_loses_nothing_over_a_short_cut() {
+    let late = DeferredBackend::default();
+    let config = Config { keep_all_timeout_ms: 1000, peer_timeout_ms: 60_000, ..Config::default() };
+    let mut pair = Pair::configured(host(), Arc::new(late.clone()), 1, config);
+    let mut subscriber = pair.subscriber();
+    request_keep_all(&mut pair);
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    late.stall();
+    // More than the outbox holds. There is no credit for longer than the time-out, but each link ends before it is over.
+    (0..80).for_each(|_| pair.send(100));
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(700));
+        late.go_on();
+        pair.cut();
+        late.stall();
+        pair.mend();
+        until("the link", || pair.status().contains("connected over"));
+    }
+    late.go_on();
+    assert_eq!((subscriber.sequences_to(81).len(), subscriber.lost()), (80, 0));
+}

@@ -20,11 +20,13 @@ impl Sender {
         self.holds_since.elapsed() > self.patience() * GIVE_UP_FACTOR
     }
 
-    /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good.
-    pub(super) fn demote_if_stalled(&mut self) {
-        let since = self.progressed;
+    /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good. `since`: when the link last did something, or
+    /// ended. A new link starts anew, but not for ever: a host may connect again and again without giving credit.
+    pub(super) fn demote_if_stalled(&mut self, since: Instant) {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
-        if !self.setup.control.is_keep_all() || since.elapsed() < patience {
+        let over_links = patience + Duration::from_millis(self.setup.config.peer_timeout_ms) * 2;
+        let is_stalled = since.elapsed() >= patience || self.progressed.elapsed() >= over_links;
+        if !self.setup.control.is_keep_all() || !is_stalled {
             return;
         }
         // Again if its host has requested keep-all again meanwhile. An arrival that the slot stalled may have demoted and reported it first.
@@ -36,7 +38,7 @@ impl Sender {
             "{}: host {} has given no credit for {} ms; until it has caught up, it gets only the last {} messages",
             self.setup.key,
             self.setup.host_name,
-            since.elapsed().as_millis(),
+            self.progressed.elapsed().as_millis(),
             self.setup.history_depth.max(1),
         );
         self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
@@ -72,9 +74,11 @@ impl Sender {
             return;
         }
         let messages = self.outbox.count();
+        // Before the manager can learn that a publisher's last message is free, so that it keeps this sender until the other host knows.
         for (publisher, last) in self.outbox.give_up(&mut self.sent) {
             self.setup.control.mark_left(publisher, last);
         }
+        self.outbox.clear();
         self.holds_since = Instant::now();
         tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
     }
