@@ -100,18 +100,20 @@ fn impatient(late: &DeferredBackend, depth: u32) -> (Pair, Subscriber) {
 fn messages_that_a_host_holds_for_too_long_come_free_and_are_counted_by_it() {
     for connects_again in [false, true] {
         let late = DeferredBackend::default();
-        let (mut pair, mut subscriber) = impatient(&late, 1);
+        let (mut pair, mut subscriber) = impatient(&late, 20);
         let mut newcomer = Newcomer::join(&pair, NEWCOMER);
         late.stall();
         newcomer.send(&pair, 3);
         newcomer.leave(&pair);
-        (0..10).for_each(|_| pair.send(100_000));
+        (0..10).for_each(|_| pair.send(90_000));
         pair.peer.reachable.store(connects_again, Ordering::Release);
-        // The newest message may be in the outbox of the next link, and one is unread.
-        until("the memory", || {
+        let mut outstanding = || {
             pair.port.reclaim();
-            pair.port.outstanding() <= 2
-        });
+            pair.port.outstanding()
+        };
+        // The outbox holds six, more than half of the pool. Four are unread, of which the outbox of the next link may hold one.
+        until("the first message's acknowledgement", || outstanding() == 10);
+        until("the memory", || outstanding() == 4);
         until("the newcomer's slot", || {
             pair.topic.finish_draining();
             pair.topic.slot_table.draining().next().is_none()
