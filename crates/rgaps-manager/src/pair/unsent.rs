@@ -121,7 +121,7 @@ fn messages_of_a_publisher_that_left_unseen_count_once_for_those_who_had_joined(
 }
 
 #[test]
-fn a_publisher_that_falls_silent_is_counted_by_a_note_and_not_again_when_it_leaves() {
+fn a_silent_publisher_is_counted_by_a_gap_notice_and_not_again_when_it_leaves() {
     let (mut pair, mut subscriber) = cut(2);
     let mut newcomer = Newcomer::join(&pair, NEWCOMER);
     newcomer.send(&pair, 5);
@@ -434,7 +434,7 @@ fn a_message_without_room_counts_for_every_subscriber_that_is_there() {
 }
 
 #[test]
-fn a_late_note_counts_for_no_subscriber_that_joined_after_the_loss() {
+fn a_late_gap_notice_counts_for_no_subscriber_that_joined_after_the_loss() {
     let mut pair = Pair::new(host(), 2, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
