@@ -297,12 +297,20 @@ fn a_flood_from_pypi_zenoh_on_another_host_loses_no_local_sample() {
             }
             took
         });
+        // Once its connection has ended, its zenoh may wait for ever when it closes.
+        let (ending, ended) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            if ended.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+                stranger.kill().unwrap();
+            }
+        });
         let mut changes = String::new();
         said.read_to_string(&mut changes).unwrap();
+        ending.send(()).unwrap_or_default();
         is_listed.store(true, Ordering::Relaxed);
         drop(over);
         let lists = listing.join().unwrap();
-        (flowing.join().unwrap(), lists, changes.trim().parse::<u64>().unwrap())
+        (flowing.join().unwrap(), lists, changes.lines().last().unwrap().parse::<u64>().unwrap())
     });
     let (mut sorted, count) = (lists.clone(), lists.len());
     sorted.sort();

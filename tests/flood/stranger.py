@@ -3,7 +3,7 @@
 usage: stranger.py LOCATOR SECONDS AT_A_TIME < KEYS
 
 Repeatedly declares a liveliness token for each key on standard input, one a line; AT_A_TIME tokens exist at once. Prints "flooding" once it begins,
-and at the end how many tokens it declared and withdrew.
+and after each few how many tokens it has declared and withdrawn.
 """
 
 import collections
@@ -29,7 +29,4 @@ with zenoh.open(config) as session:
             if len(tokens) > at_a_time:
                 tokens.popleft().undeclare()
                 changes += 1
-    for token in tokens:
-        token.undeclare()
-        changes += 1
-print(changes)
+        print(changes, flush=True)
