@@ -134,28 +134,29 @@ fn futex() -> Finding {
     }
 }
 
+const VERBS: &str = "RDMA verbs";
+
+fn without_rdma(why: &str, is_required: bool) -> Finding {
+    if is_required {
+        let found = format!("{why}; transport = \"rdma\" needs a device");
+        return Finding::broken(VERBS, found, "set transport = \"auto\", or install rdma-core and an RNIC");
+    }
+    let remedy = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or load rdma_rxe";
+    Finding::limited(VERBS, why, remedy)
+}
+
 fn verbs() -> Finding {
-    const WHAT: &str = "RDMA verbs";
-    let none = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or load rdma_rxe";
     let is_required = Config::load(&BTreeMap::new()).is_ok_and(|config| config.transport == "rdma");
-    let lacking = |found: String| match is_required {
-        true => Finding::broken(
-            WHAT,
-            format!("{found}; transport = \"rdma\" needs one"),
-            "set transport = \"auto\", or install an RNIC",
-        ),
-        false => Finding::limited(WHAT, found, none),
-    };
     let ports = match rgaps_link::rdma::ports() {
-        Ok(ports) if ports.is_empty() => return lacking("no device".to_owned()),
+        Ok(ports) if ports.is_empty() => return without_rdma("no device", is_required),
         Ok(ports) => ports,
-        Err(error) => return lacking(error.to_string()),
+        Err(error) => return without_rdma(&error.to_string(), is_required),
     };
     let found: Vec<String> = ports.iter().map(port).collect();
     match ports.iter().any(|port| !port.candidates().is_empty()) {
-        true => Finding::ok(WHAT, found.join("; ")),
+        true => Finding::ok(VERBS, found.join("; ")),
         false => Finding::limited(
-            WHAT,
+            VERBS,
             found.join("; "),
             "no port can carry a link: bring one up (`ip link set DEV up`), and on Ethernet give it an address for RoCE v2",
         ),
@@ -425,6 +426,16 @@ mod tests {
         assert!(finding.verdict == Verdict::Limited && finding.found == "links_max = 7 met 3 times", "{finding:?}");
         assert_eq!(of_budgets(&limits, Some(BTreeMap::new())).verdict, Verdict::Ok);
         assert_eq!(of_budgets(&limits, None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn a_host_without_rdma_is_limited_and_broken_if_rdma_is_configured() {
+        assert_eq!(without_rdma("no device", false).verdict, Verdict::Limited);
+        let broken = without_rdma("no device", true);
+        assert!(
+            broken.verdict == Verdict::Broken && broken.found.contains("no device; transport = \"rdma\""),
+            "{broken:?}"
+        );
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub struct Arguments {
     /// Wait for this many subscribers first (a remote host counts as one).
     #[arg(long, default_value_t = 0)]
     wait_for: usize,
-    /// Best effort: reliable subscribers of other hosts get nothing; on this host a mismatch is a warning. Links send unacknowledged messages again all the same.
+    /// Best effort: reliable subscribers of other hosts get nothing; on this host a mismatch is a warning. Links send unacknowledged messages again
+    /// all the same.
     #[arg(long)]
     best_effort: bool,
     /// Late subscribers that also use --latch get the last DEPTH messages while this command runs; see --linger.

@@ -555,6 +555,28 @@ mod tests {
     }
 
     #[test]
+    fn after_messages_were_given_up_one_is_sent_at_a_time_until_it_is_acknowledged() {
+        let (mut publishing, mut outbox) = (Publishing::new(), Outbox::new());
+        let (mut link, mut sent) = (sink(RingOptions::default()), SentMessages::default());
+        outbox.connected(true, &HashMap::new(), None).unwrap();
+        let mut add = |outbox: &mut Outbox| {
+            publishing.publish(100);
+            publishing.take(outbox);
+        };
+        (0..2).for_each(|_| add(&mut outbox));
+        outbox.give_up(&mut sent);
+        outbox.clear();
+        assert!(outbox.is_on_probation() && outbox.has_room());
+        add(&mut outbox);
+        assert!(!outbox.has_room());
+        outbox.post(&mut link, RecordSequence(0), &"a").unwrap();
+        assert!(outbox.acknowledge(&mut link, &mut sent));
+        assert!(!outbox.is_on_probation());
+        add(&mut outbox);
+        assert!(outbox.has_room(), "two may be sent");
+    }
+
+    #[test]
     fn a_gap_notice_is_posted_before_the_first_message() {
         let (mut publishing, mut outbox) = (Publishing::new(), Outbox::new());
         outbox.connected(true, &HashMap::new(), None).unwrap();

@@ -253,14 +253,18 @@ impl Pair {
     }
 
     fn subscriber(&self) -> Subscriber {
+        self.subscriber_of_depth(60).1
+    }
+
+    /// A subscriber whose slot has this depth; 0 is keep-all.
+    fn subscriber_of_depth(&self, depth: u32) -> (rgaps_shm::SubscriberSlot, Subscriber) {
         let mut to = self.to();
-        let spec = SubscriberSpec { depth: 60, ..Default::default() };
+        let spec = SubscriberSpec { depth, ..Default::default() };
         let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
         let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
         to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
-        let reader =
-            ReaderPort::new(to.topic.segment.clone(), to.topic.slot_table.pages(slot).unwrap(), false).unwrap();
-        Subscriber { reader }
+        let pages = to.topic.slot_table.pages(slot).unwrap();
+        (slot, Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, false).unwrap() })
     }
 
     fn endpoint(&self) -> Endpoint {

@@ -5,8 +5,9 @@
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
 //! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
-//!             it lacks. It gives them up if the other host gives no credit for long, with a link or without. The sender waits for it during the grace period of `publish`; it ends at once if the host answers that it does not want
-//!             the topic. This manager: its successor releases the sender's slot.
+//!             it lacks. If the other host gives no credit for long, with a link or without, the sender gives them up (`stalled`). It waits for
+//!             that host during the grace period of `publish`, and ends at once if the host answers that it does not want the topic. This
+//!             manager: its successor releases the sender's slot.
 
 mod stalled;
 
@@ -91,7 +92,7 @@ pub(crate) struct Sender {
     demoted_at: Option<QueuePosition>,
     /// When the other host last gave credit, or had all that was to be sent over a link. Without flow control, when a record was last sent.
     progressed: Instant,
-    /// Since when it holds messages in the outbox and has given no credit.
+    /// Since when it has held messages of the outbox without giving credit, if there are any.
     holds_since: Instant,
     /// The link's delayed head.
     delayed_head: Position,
@@ -248,7 +249,7 @@ impl Sender {
         let nothing = HashMap::new();
         let before = self.outbox.count();
         self.outbox.resume(&has);
-        if self.outbox.count() < before || self.outbox.is_empty() {
+        if self.outbox.count() < before {
             self.holds_since = Instant::now();
         }
         self.outbox.origins().for_each(|(publisher, _)| self.sent.mark_known(publisher));
@@ -409,7 +410,7 @@ impl Sender {
             }
             if self.outbox.is_empty() {
                 active = Instant::now();
-                (self.progressed, self.holds_since) = (active, active);
+                self.progressed = active;
             }
             self.restore_if_caught_up();
             // Each link gets some time.

@@ -58,7 +58,9 @@ impl SentMessages {
         }
         // It may have messages that were given up since.
         for (publisher, sequence) in has {
-            self.sent.entry(*publisher).and_modify(|sent| *sent = sequence.max(sent).to_owned());
+            if let Some(sent) = self.sent.get_mut(publisher) {
+                *sent = (*sent).max(*sequence);
+            }
         }
         self.known = has.keys().copied().collect();
         self.gaps.clear();

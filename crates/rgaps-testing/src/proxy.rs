@@ -1,10 +1,15 @@
-//! A TCP proxy that damages bytes, like a broken network card or switch: it swaps two 16-bit words, which leaves TCP's checksum unchanged.
+//! A TCP proxy that damages bytes, like a broken network card or switch: it swaps two 16-bit words, which leaves TCP's checksum unchanged. It can also
+//! be slow.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes that a slow proxy passes at once.
+const SLOW_BYTES: usize = 256;
 
 /// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,8 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct Shared {
     swaps: Mutex<Vec<Swap>>,
+    /// Bytes a second in each direction; 0 is no limit.
+    rate: AtomicU64,
     done: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -69,6 +76,11 @@ impl Proxy {
     /// Orders a swap. It happens on the connection that carries the bytes.
     pub fn order(&self, swap: Swap) {
         lock(&self.shared.swaps).push(Swap { apart: swap.apart.max(2), ..swap });
+    }
+
+    /// Lets so many bytes a second pass in each direction of a connection.
+    pub fn slow_down(&self, bytes_a_second: u64) {
+        self.shared.rate.store(bytes_a_second, Ordering::Relaxed);
     }
 
     /// The number of swaps so far.
@@ -112,9 +124,14 @@ fn join(near: TcpStream, to: SocketAddr, shared: &Arc<Shared>) -> io::Result<[Jo
 fn pump(toward: Toward, mut from: &TcpStream, mut to: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        let n = from.read(&mut bytes)?;
+        let rate = shared.rate.load(Ordering::Relaxed);
+        let most = if rate > 0 { SLOW_BYTES } else { bytes.len() };
+        let n = from.read(&mut bytes[..most])?;
         if n == 0 {
             return Ok(());
+        }
+        if rate > 0 {
+            std::thread::sleep(Duration::from_secs_f64(n as f64 / rate as f64));
         }
         let mut passed = bytes[..n].to_vec();
         while let Some(swap) = shared.strike(toward, passed.len()) {

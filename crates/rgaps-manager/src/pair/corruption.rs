@@ -11,13 +11,19 @@ const BYTES: u64 = 4000;
 fn proxied(integrity: &str) -> (Pair, Subscriber, Proxy) {
     let config = Config { integrity: integrity.to_owned(), peer_timeout_ms: 60_000, ..Config::default() };
     let mut pair = Pair::configured(host(), host(), 60, config);
-    let proxy = Proxy::new(pair.to().manager.addresses()[0]).unwrap();
-    let address = proxy.address().to_string();
-    *pair.peer.alter.lock().unwrap() = Some(Box::new(move |offer| offer.addresses = vec![address.clone()]));
+    let proxy = put_proxy_between(&pair);
     let subscriber = pair.subscriber();
     pair.announce(true);
     until("the link", || pair.status().contains("connected over"));
     (pair, subscriber, proxy)
+}
+
+/// Makes the sender connect to a proxy.
+pub(super) fn put_proxy_between(pair: &Pair) -> Proxy {
+    let proxy = Proxy::new(pair.to().manager.addresses()[0]).unwrap();
+    let address = proxy.address().to_string();
+    *pair.peer.alter.lock().unwrap() = Some(Box::new(move |offer| offer.addresses = vec![address.clone()]));
+    proxy
 }
 
 impl Pair {

@@ -26,7 +26,7 @@ fn a_poisoned_message_of_a_publisher_that_falls_silent_is_counted() {
 #[test]
 fn a_message_that_was_dropped_ahead_of_the_senders_cursor_is_counted() {
     let mut pair = Pair::new(host(), 200, 60_000);
-    let mut subscriber = deep_subscriber(&pair);
+    let mut subscriber = pair.subscriber_of_depth(1000).1;
     pair.announce(true);
     pair.send(1);
     assert_eq!(subscriber.sequences_to(1), [1]);
@@ -49,7 +49,7 @@ fn a_publisher_that_left_before_the_link_owes_nothing_from_before_the_join() {
     // Nobody subscribes yet.
     newcomer.send(&pair, 50);
     newcomer.port.reclaim();
-    let mut subscriber = deep_subscriber(&pair);
+    let mut subscriber = pair.subscriber_of_depth(1000).1;
     pair.peer.reachable.store(false, Ordering::Release);
     pair.announce(true);
     newcomer.mark_known(&pair);
@@ -66,15 +66,6 @@ fn a_publisher_that_left_before_the_link_owes_nothing_from_before_the_join() {
         .collect();
     assert_eq!(taken[100..], [(NEWCOMER, 51), (NEWCOMER, 52)]);
     assert_eq!(subscriber.lost(), 0, "it has taken all that was published since it joined");
-}
-
-fn deep_subscriber(pair: &Pair) -> Subscriber {
-    let mut to = pair.to();
-    let spec = SubscriberSpec { depth: 1000, ..Default::default() };
-    let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-    to.topic.subscribers.insert(slot, LocalSubscriber { qos: SubscriberQos::default(), event: None });
-    let pages = to.topic.slot_table.pages(slot).unwrap();
-    Subscriber { reader: ReaderPort::new(to.topic.segment.clone(), pages, false).unwrap() }
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Sender {
 
     /// Whether the other host has held messages for longer than it may, over any number of links.
     pub(super) fn holds_too_long(&self) -> bool {
-        self.holds_since.elapsed() > self.patience() * GIVE_UP_FACTOR
+        !self.outbox.is_empty() && self.holds_since.elapsed() > self.patience() * GIVE_UP_FACTOR
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good. `since`: when the link last did something, or
@@ -69,17 +69,16 @@ impl Sender {
     /// Gives up the messages in the outbox if the other host has held them for too long. They take memory of this host's publishers, and the slots
     /// of those that have left. The other host counts them as lost when it is back. Call it without a link, which may read their memory.
     pub(super) fn give_up_outbox_if_stalled(&mut self) {
-        let waited = self.holds_since.elapsed();
-        if self.outbox.is_empty() || !self.holds_too_long() {
+        if !self.holds_too_long() {
             return;
         }
+        let waited = self.holds_since.elapsed();
         let messages = self.outbox.count();
         // Before the manager can learn that a publisher's last message is free, so that it keeps this sender until the other host knows.
         for (publisher, last) in self.outbox.give_up(&mut self.sent) {
             self.setup.control.mark_left(publisher, last);
         }
         self.outbox.clear();
-        self.holds_since = Instant::now();
         tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
     }
 }
