@@ -210,7 +210,7 @@ impl Pair {
     fn configured(backend: Arc<dyn Backend>, other: Arc<dyn Backend>, depth: u32, config: Config) -> Self {
         let config = Arc::new(Config {
             ring_bytes: 64 << 10,
-            chunk_bytes: 8 << 10,
+            chunk_bytes: config.chunk_bytes.min(8 << 10),
             arrival_pool_bytes: 1 << 20,
             network: "loopback".to_owned(),
             ..config

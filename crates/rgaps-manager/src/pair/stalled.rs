@@ -75,9 +75,9 @@ fn a_host_that_acknowledges_nothing_stays_keep_last_when_it_connects_again() {
     until("keep-all", || depth(&pair) == 0);
 }
 
-/// Linked hosts whose sender gives up after 1.8 s. The subscriber has taken the first message.
+/// Linked hosts whose sender ends a link that does nothing for 2 s, and gives up after 6 s. The subscriber has taken the first message.
 fn impatient(late: &DeferredBackend, depth: u32) -> (Pair, Subscriber) {
-    let config = Config { keep_all_timeout_ms: 300, peer_timeout_ms: 300, ..Config::default() };
+    let config = Config { keep_all_timeout_ms: 1000, peer_timeout_ms: 1000, ..Config::default() };
     let mut pair = Pair::configured(host(), Arc::new(late.clone()), depth, config);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -96,6 +96,8 @@ fn messages_that_a_host_holds_for_too_long_come_free_and_are_counted_by_it() {
         newcomer.send(&pair, 3);
         newcomer.leave(&pair);
         (0..10).for_each(|_| pair.send(90_000));
+        // All that the newcomer has published is in the outbox, so the sender forgets it.
+        until("the end of the newcomer", || !pair.topic.outbound[&TO].control.owes());
         pair.peer.reachable.store(connects_again, Ordering::Release);
         let mut outstanding = || {
             pair.port.reclaim();
@@ -176,28 +178,35 @@ fn an_arrival_that_is_told_to_stop_demotes_no_keep_all_subscriber() {
 
 #[test]
 fn a_message_over_a_slow_link_is_not_given_up_while_it_progresses() {
-    let config = Config { keep_all_timeout_ms: 1000, peer_timeout_ms: 1000, ..Config::default() };
+    // A watermark takes 4 s, and the message 10 s.
+    let config = Config { keep_all_timeout_ms: 1000, peer_timeout_ms: 1000, chunk_bytes: 1 << 10, ..Config::default() };
     let mut pair = Pair::configured(host(), host(), 20, config);
     let mut subscriber = pair.subscriber();
     let proxy = corruption::put_proxy_between(&pair);
-    proxy.slow_down(12_000);
+    proxy.slow_down(2000);
     pair.announce(true);
-    pair.send(100_000);
+    pair.send(20_000);
     assert_eq!((subscriber.sequences_to(1), subscriber.lost()), (vec![1], 0));
 }
 
 #[test]
 fn a_host_that_was_away_for_long_gets_what_was_published_meanwhile() {
-    let (mut pair, mut subscriber) = impatient(&DeferredBackend::default(), 20);
+    let late = DeferredBackend::default();
+    let (mut pair, mut subscriber) = impatient(&late, 20);
     until("the acknowledgement", || {
         pair.port.reclaim();
         pair.port.outstanding() == 0
     });
     pair.cut();
     // Longer than the host may hold messages.
-    std::thread::sleep(Duration::from_secs(2));
-    (0..5).for_each(|_| pair.send(100_000));
+    std::thread::sleep(Duration::from_secs(7));
+    (0..5).for_each(|_| pair.send(50_000));
+    late.stall();
     pair.mend();
+    until("the link", || pair.status().contains("connected over"));
+    // A link of a host that held messages would end after 1 s.
+    std::thread::sleep(Duration::from_millis(1300));
+    late.go_on();
     assert_eq!((subscriber.sequences_to(6), subscriber.lost()), (vec![2, 3, 4, 5, 6], 0));
 }
 
@@ -218,15 +227,21 @@ fn a_keep_all_host_is_keep_all_again_after_a_cut_though_nothing_is_published() {
 fn a_keep_all_host_is_keep_all_again_though_messages_never_cease() {
     let late = DeferredBackend::default();
     let (mut pair, mut subscriber) = keep_all(&late, 300, true);
+    late.go_on();
+    let proxy = corruption::put_proxy_between(&pair);
+    pair.cut();
+    pair.mend();
+    until("the link", || pair.status().contains("connected over"));
+    late.stall();
     pair.send(8000);
     until("the demotion", || depth(&pair) == 1);
+    // Each message takes 80 ms, and ten are under way: the outbox is never empty.
+    proxy.slow_down(100_000);
     late.go_on();
-    // The next one is always published before the last one is acknowledged.
     until("keep-all", || {
-        (0..3).for_each(|_| {
-            let _ = pair.try_send(8000);
-        });
-        subscriber.take();
+        pair.port.reclaim();
+        (pair.port.outstanding()..10).for_each(|_| pair.send(8000));
+        while subscriber.reader.take().unwrap().is_some() {}
         depth(&pair) == 0
     });
 }
@@ -242,7 +257,8 @@ fn a_receiver_that_waits_for_space_shows_its_progress() {
     request_keep_all(&mut pair);
     pair.announce(true);
     until("the link", || pair.status().contains("connected over"));
-    (0..20).for_each(|_| pair.publish_one(1000));
+    // In all, less than a watermark.
+    (0..20).for_each(|_| pair.publish_one(10));
     pair.wake_sender();
     for sequence in 1..=20 {
         // In all, longer than the host may hold messages; each time, shorter than it may stall.
