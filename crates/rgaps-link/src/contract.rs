@@ -7,16 +7,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test suite, compiled as a library for other crates.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rgaps_os::Mapping;
 
 use crate::assemble::{AbortReason, Assembler, AssemblerOptions, Continuity, Event};
 use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingOptions, Watermark};
-use crate::link::{LinkReceiver, LinkSender, Release};
+use crate::link::{Landing, LandingPlace, LinkReceiver, LinkSender, Release};
 use crate::position::Position;
-use crate::record::{MessageHead, MessageId, MessageName};
+use crate::record::{MessageHead, MessageId, MessageName, RecordHeader};
 
 /// The longest wait of the suite.
 pub const WATCHDOG: Duration = Duration::from_secs(30);
@@ -66,6 +69,8 @@ macro_rules! contract_suite {
             a_full_ring_has_no_room_until_the_receiver_releases
             a_wait_for_a_receiver_that_never_releases_ends_with_the_reason
             several_arrivals_may_be_held_and_are_released_in_order
+            data_land_where_the_consumer_says_or_stay_in_the_ring
+            a_receiver_that_reads_ahead_loses_nothing_and_keeps_within_its_ring
             a_sender_that_closes_ends_the_stream_behind_its_last_record
             a_receiver_that_closes_is_seen_by_the_sender
             a_credit_beyond_what_was_sent_is_refused
@@ -161,6 +166,28 @@ struct Consumer<'a> {
     done: Vec<Received>,
     aborted: Vec<(MessageId, AbortReason)>,
     torn: u64,
+    landing: Option<Places>,
+}
+
+/// Memory for messages with odd ids.
+struct Places {
+    memory: Arc<Mapping>,
+    message_bytes: u64,
+    envelope: Vec<u8>,
+}
+
+impl Places {
+    fn offset(&self, header: &RecordHeader) -> u64 {
+        header.message.0 * self.message_bytes + header.offset
+    }
+}
+
+impl Landing for Places {
+    fn place(&mut self, header: &RecordHeader, envelope: &[u8]) -> Option<LandingPlace> {
+        self.envelope = envelope.to_vec();
+        let place = LandingPlace { memory: self.memory.clone(), offset: self.offset(header) };
+        (header.message.0 % 2 == 1).then_some(place)
+    }
 }
 
 impl<'a> Consumer<'a> {
@@ -170,15 +197,26 @@ impl<'a> Consumer<'a> {
             FlowControl::Off => Continuity::Lossy,
         };
         let assembler = Assembler::new(AssemblerOptions { continuity, ..AssemblerOptions::default() });
-        Self { receiver, assembler, partial: Vec::new(), done: Vec::new(), aborted: Vec::new(), torn: 0 }
+        Self { receiver, assembler, partial: Vec::new(), done: Vec::new(), aborted: Vec::new(), torn: 0, landing: None }
     }
 
     /// Consumes one record; `false` after a time-out.
     fn step(&mut self) -> Result<bool, LinkError> {
-        let Some(record) = self.receiver.next(WATCHDOG)? else { return Ok(false) };
+        let record = match &mut self.landing {
+            Some(landing) => self.receiver.next_into(WATCHDOG, landing)?,
+            None => self.receiver.next(WATCHDOG)?,
+        };
+        let Some(record) = record else { return Ok(false) };
         let (header, span) = (*record.header(), record.payload());
         let mut copy = vec![0; span.bytes as usize];
-        self.receiver.copy_out(&record, 0, &mut copy)?;
+        match self.landing.as_ref().filter(|_| record.has_landed()) {
+            Some(places) => {
+                let (envelope, data) = copy.split_at_mut(header.envelope_bytes as usize);
+                envelope.copy_from_slice(&places.envelope);
+                places.memory.copy_out(places.offset(&header), data).expect("it is in there");
+            }
+            None => self.receiver.copy_out(&record, 0, &mut copy)?,
+        }
         if self.receiver.release(record)? == Release::Torn {
             self.torn += 1;
             return Ok(true);
@@ -411,6 +449,53 @@ pub fn several_arrivals_may_be_held_and_are_released_in_order(fixture: &dyn Fixt
     assert_eq!(pair.receiver.release(first).unwrap(), Release::Intact);
 }
 
+/// Half of the messages have a place outside the ring, the other half have none.
+pub fn data_land_where_the_consumer_says_or_stay_in_the_ring(fixture: &dyn Fixture) {
+    let mut pair = fixture.pair(small_ring());
+    let (message_bytes, messages) = (64 << 10, 60);
+    let size = |id| if id < 5 { id } else { mix(id) % message_bytes };
+    thread::scope(|scope| {
+        let sender = &mut pair.sender;
+        scope.spawn(move || {
+            for id in 1..=messages {
+                send(sender.as_mut(), id, &content(id, size(id))).unwrap();
+            }
+            sender.drain(WATCHDOG).unwrap();
+            sender.close();
+        });
+        let memory = Arc::new(Mapping::anonymous((messages + 1) * message_bytes).unwrap());
+        let mut consumer = Consumer::new(pair.receiver.as_mut());
+        consumer.landing = Some(Places { memory, message_bytes, envelope: Vec::new() });
+        let consumer = consumer.run_to_end();
+        assert_eq!(consumer.done.len(), messages as usize);
+        for (id, received) in (1..).zip(&consumer.done) {
+            assert!(received.id == id && received.envelope == envelope(id), "message {id} is another");
+            assert!(received.data == content(id, size(id)), "message {id} differs");
+        }
+    });
+}
+
+/// A consumer that is busy lets the receiver read ahead. The sender keeps within its credit, and all records are there afterwards, in order.
+pub fn a_receiver_that_reads_ahead_loses_nothing_and_keeps_within_its_ring(fixture: &dyn Fixture) {
+    let mut pair = fixture.pair(small_ring());
+    let data = content(1, 8 << 10);
+    let mut id = 0;
+    while pair.sender.post(&[head(id + 1, 8 << 10).first(b"", &data)]).unwrap() == 1 {
+        id += 1;
+        pair.receiver.read_ahead();
+    }
+    for expected in 1..=id {
+        pair.receiver.read_ahead();
+        let record = pair.receiver.next(WATCHDOG).unwrap().expect("a record");
+        assert_eq!(record.header().message, MessageId(expected));
+        let mut copy = vec![0; data.len()];
+        pair.receiver.copy_out(&record, 0, &mut copy).unwrap();
+        assert!(copy == data, "message {expected} differs");
+        assert_eq!(pair.receiver.release(record).unwrap(), Release::Intact);
+    }
+    pair.sender.drain(WATCHDOG).unwrap();
+}
+
 /// Everything posted arrives, then every call reports the end.
 pub fn a_sender_that_closes_ends_the_stream_behind_its_last_record(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
@@ -515,6 +600,7 @@ pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_used(fixt
         held_one.send(()).unwrap();
         // Consume nothing until the held record has been overwritten.
         while pair.receiver.counters().bytes < 2 * options.ring_bytes {
+            pair.receiver.read_ahead();
             thread::yield_now();
         }
         let mut torn = [0; 1];

@@ -34,9 +34,7 @@ pub struct ReceiverCounters {
     pub bytes: u64,
     /// Calls to the transport that returned data.
     pub reads: u64,
-    /// Batches: groups of records that the consumer took at once.
-    pub batches: u64,
-    /// Wake-ups of a sleeping consumer.
+    /// Wake-ups of the consumer.
     pub wakes: u64,
     /// Credits sent.
     pub credits_sent: u64,

@@ -11,7 +11,7 @@
 //! All transports share the protocol, which uses neither sockets nor clocks: `position` and `geometry` (where a record is in the ring),
 //! `ring` (the state of both ends, with its three invariants in `invariants`), `credit`, `unacked`, `record` (the header), and `assemble`
 //! (records into messages). `link` has the traits `LinkSender` and `LinkReceiver`; `tcp` and `rdma` implement them. `memory` is the ring's
-//! memory; `sync` switches locks and atomics to loom's. `contract` is the test suite that every transport passes.
+//! memory. `contract` is the test suite that every transport passes.
 //!
 //! Source      the ring, its exceed check, invariants and watermark: R.-M. Jiang, Design of a Low-Latency RDMA-Based Publish/Subscribe Framework
 //!             for Inter-Machine GPU Communications, master's thesis (RGAPS), National Taiwan University, 2026, section 3.4.
@@ -33,7 +33,6 @@ mod raw;
 pub mod rdma;
 pub mod record;
 pub mod ring;
-mod sync;
 pub mod tcp;
 pub mod unacked;
 
@@ -43,7 +42,7 @@ pub use credit::{CreditBatch, CreditError, CreditPair};
 pub use error::LinkError;
 pub use geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOptions, Watermark};
 pub use invariants::Violation;
-pub use link::{LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
+pub use link::{Landing, LandingPlace, LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
 pub use memory::{RingMemory, RingMemoryError};
 pub use position::{Position, RingOffset, RingSpan};
 pub use record::{MessageHead, MessageId, MessageName, Record, RecordError, RecordHeader, RecordSequence};

@@ -8,7 +8,8 @@
 //! | `Progress::reusable`     | everything posted: the kernel copied it | send completions                                              |
 //! | `LinkSender::progress`   | credit frames, read without blocking    | completions, and the credit word that the peer writes         |
 //! | `LinkSender::wait`       | poll the socket                         | arm the completion queue, then poll its channel               |
-//! | `LinkReceiver::next`     | records that `SocketReader` has read    | receive completions; the immediate is checked                 |
+//! | `LinkReceiver::next`     | reads the socket                        | receive completions; the immediate is checked                 |
+//! | `LinkReceiver::next_into`| data straight to the consumer's memory  | as `next`: the data are in the ring already                    |
 //! | `LinkReceiver::release`  | advance the head, credit frame when due | repost receives, advance the head, then the credit by WRITE   |
 //!
 //! Both are object safe and neither is `Sync`: a link belongs to one worker on each side.
@@ -19,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_os::Mapping;
+use rgaps_os::{Access, Mapping};
 
 use crate::counters::{ReceiverCounters, SenderCounters};
 use crate::error::LinkError;
@@ -158,6 +159,7 @@ pub struct RingRecord {
     pub(crate) header: RecordHeader,
     pub(crate) placement: Placement,
     pub(crate) payload: RingSpan,
+    pub(crate) has_landed: bool,
 }
 
 impl RingRecord {
@@ -166,9 +168,14 @@ impl RingRecord {
         &self.header
     }
 
-    /// Its payload in the ring: envelope, then data.
+    /// Its payload in the ring: envelope, then data. If the record has landed elsewhere, these bytes are not its own.
     pub fn payload(&self) -> RingSpan {
         self.payload
+    }
+
+    /// Its data are where `Landing::place` said.
+    pub fn has_landed(&self) -> bool {
+        self.has_landed
     }
 
     /// The record's place in the stream.
@@ -187,6 +194,30 @@ pub enum Release {
     Torn,
 }
 
+/// Memory of a consumer for the data of a record.
+#[derive(Clone, Debug)]
+pub struct LandingPlace {
+    /// The memory, which must be writable.
+    pub memory: Arc<Mapping>,
+    /// Where the record's first byte of data goes.
+    pub offset: u64,
+}
+
+impl LandingPlace {
+    /// Whether `bytes` can be written there.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.memory.access() == Access::ReadWrite && self.memory.shared(self.offset, bytes).is_ok()
+    }
+}
+
+/// A consumer that knows where the data of a message stay, so that they need not go through the ring.
+pub trait Landing {
+    /// Returns the place for the data of a record, or `None` for the ring. Called once for each record of `next_into`, in order, when its header and
+    /// envelope have arrived. The header is checked, but what follows may be damaged or never arrive: the record is complete when `next_into`
+    /// returns it. Until then the link may write to the place, unless it is dropped.
+    fn place(&mut self, header: &RecordHeader, envelope: &[u8]) -> Option<LandingPlace>;
+}
+
 /// The receiving side of a link. Its consumer takes a record, copies its payload, releases it, and checks the result of the release.
 pub trait LinkReceiver: Send {
     /// The agreed shape of the ring.
@@ -198,6 +229,21 @@ pub trait LinkReceiver: Send {
     /// The next record, in order, or `None` after `timeout`. The caller may hold several, for copies under way. After the link has ended it
     /// returns the records that had arrived, then the error in every call.
     fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError>;
+
+    /// As `next`, but the data of records go where `landing` says, if the transport can bring them there. Of a record that has landed
+    /// (`RingRecord::has_landed`) nothing is in the ring. A record is released as any other.
+    fn next_into(
+        &mut self,
+        timeout: Duration,
+        landing: &mut dyn Landing,
+    ) -> Result<Option<RingRecord>, LinkError> {
+        let _ = landing;
+        self.next(timeout)
+    }
+
+    /// Moves what has arrived into the ring, without waiting, as far as there is room. For a consumer that is busy for long: the peer's sends stall
+    /// while nobody reads. Only a transport that is not served by hardware needs that.
+    fn read_ahead(&mut self) {}
 
     /// Copies a part of the payload, starting at `at`. With flow control off the sender may overwrite it during the copy; `release` then returns
     /// `Torn`.

@@ -216,7 +216,7 @@ impl RdmaReceiver {
         self.counters.records += 1;
         self.counters.bytes += u64::from(payload_bytes);
         let payload = placement.payload(&geometry, payload_bytes);
-        self.arrivals.push_back(RingRecord { header, placement, payload });
+        self.arrivals.push_back(RingRecord { header, placement, payload, has_landed: false });
         Ok(())
     }
 

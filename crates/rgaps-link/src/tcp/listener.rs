@@ -11,10 +11,8 @@ use rustix::io::Errno;
 use crate::geometry::{RingGeometry, RingOptions};
 use crate::memory::{RingMemory, RingMemoryError};
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
-use crate::tcp::queue::Shared;
 use crate::tcp::receiver::TcpReceiver;
 use crate::tcp::socket::{self, TcpOptions, errno};
-use crate::tcp::socket_reader::SocketReader;
 
 /// How long to wait before accepting again when this process or host has no file descriptors or memory left.
 const SHORT_OF_RESOURCES: Duration = Duration::from_millis(50);
@@ -164,7 +162,7 @@ impl TcpRingListener {
         token: LinkToken,
         setup: &RingSetup,
         timeout: Duration,
-    ) -> Result<(SocketReader, TcpReceiver), AcceptError> {
+    ) -> Result<TcpReceiver, AcceptError> {
         let start = Instant::now();
         loop {
             let result = self.accept(timeout.saturating_sub(start.elapsed())).and_then(|incoming| {
@@ -279,15 +277,14 @@ impl Incoming {
         AcceptError::UnknownToken { peer: self.peer }
     }
 
-    /// Admits the connection if it expects this ring, and returns the two halves of the receiver.
-    pub fn admit(self, setup: &RingSetup) -> Result<(SocketReader, TcpReceiver), AcceptError> {
+    /// Admits the connection if it expects this ring, and returns the receiving end.
+    pub fn admit(self, setup: &RingSetup) -> Result<TcpReceiver, AcceptError> {
         setup.memory.check(&setup.geometry)?;
-        tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
-        let stream = Arc::new(self.agree(&setup.geometry, &setup.options)?);
-        let shared = Arc::new(Shared::new(setup.geometry));
-        let socket_reader =
-            SocketReader::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
-        Ok((socket_reader, TcpReceiver::new(stream, setup.memory.clone(), setup.geometry, shared)))
+        let peer = self.peer;
+        tracing::debug!(%peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
+        let stream = self.agree(&setup.geometry, &setup.options)?;
+        TcpReceiver::new(stream, setup.memory.clone(), setup.geometry, setup.options)
+            .map_err(|error| AcceptError::Silent { peer, errno: errno(&error) })
     }
 
     /// Admits the connection if it expects a ring of that shape. The transport decides what to send over it.

@@ -8,7 +8,7 @@ use rgaps_os::shared::{self, SharedBytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::net::sockopt::{self, Timeout};
+use rustix::net::sockopt;
 
 use crate::error::LinkError;
 use crate::link::{WAIT_FDS_MAX, Wake};
@@ -48,15 +48,6 @@ impl Default for TcpOptions {
 /// Most file descriptors of its own that a link waits for.
 const OWN_MAX: usize = 2;
 
-/// How often a socket reader that waits for its consumer checks whether the link was closed.
-pub(crate) const TICK: Duration = Duration::from_millis(200);
-
-/// How often a socket reader that waits for its peer checks the clock. Closing the link ends its wait at once.
-fn read_tick(options: &TcpOptions) -> Duration {
-    let least = options.stall_timeout.min(options.give_back_after.unwrap_or(Duration::MAX));
-    (least / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
-}
-
 /// Applies the options to a connected socket, on either side.
 pub(crate) fn configure(stream: &TcpStream, options: &TcpOptions) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(stream, true)?;
@@ -70,8 +61,7 @@ pub(crate) fn configure(stream: &TcpStream, options: &TcpOptions) -> rustix::io:
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepcnt(stream, (dead.as_secs() as u32).saturating_sub(1).max(1))?;
-    sockopt::set_tcp_user_timeout(stream, dead.as_millis() as u32)?;
-    sockopt::set_socket_timeout(stream, Timeout::Recv, Some(read_tick(options)))
+    sockopt::set_tcp_user_timeout(stream, dead.as_millis() as u32)
 }
 
 /// Sends without blocking and without SIGPIPE; `Ok(None)` when the socket is full.
@@ -98,7 +88,17 @@ pub(crate) fn receive(stream: &TcpStream, to: &mut [u8]) -> rustix::io::Result<O
 
 /// Waits until the socket is writable or readable. Returns (writable, readable).
 pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io::Result<(bool, bool)> {
-    let mut fds = [PollFd::new(stream, PollFlags::OUT | PollFlags::IN)];
+    wait_for(stream, PollFlags::OUT | PollFlags::IN, timeout)
+}
+
+/// Waits until the socket is readable or, with `to_send`, writable. Returns whether it is readable.
+pub(crate) fn wait_to_receive(stream: &TcpStream, timeout: Duration, to_send: bool) -> rustix::io::Result<bool> {
+    let flags = if to_send { PollFlags::OUT | PollFlags::IN } else { PollFlags::IN };
+    wait_for(stream, flags, timeout).map(|(_, readable)| readable)
+}
+
+fn wait_for(stream: &TcpStream, flags: PollFlags, timeout: Duration) -> rustix::io::Result<(bool, bool)> {
+    let mut fds = [PollFd::new(stream, flags)];
     poll_for(&mut fds, timeout)?;
     let events = fds[0].revents();
     let broken = events.intersects(PollFlags::ERR | PollFlags::HUP);

@@ -11,14 +11,14 @@ use crate::contract_suite;
 use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions};
-use crate::link::{LinkReceiver, LinkSender, Release};
+use crate::link::{LinkReceiver, LinkSender, Release, RingRecord};
 use crate::memory::RingMemory;
 use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName, RecordError, RecordSequence};
 use crate::ring::AdmitError;
 use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
-    AcceptError, ConnectError, HELLO_BYTES, Hello, HelloError, LinkToken, RingSetup, SocketReader, TcpOptions,
-    TcpReceiver, TcpRingListener, TcpSender, Verdict,
+    AcceptError, ConnectError, HELLO_BYTES, Hello, HelloError, LinkToken, RingSetup, TcpOptions, TcpReceiver,
+    TcpRingListener, TcpSender, Verdict,
 };
 
 pub(super) struct Loopback;
@@ -45,18 +45,18 @@ pub(super) fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
     RingSetup { geometry: RingGeometry::new(options).unwrap(), memory, options: tcp }
 }
 
-/// A raw client that has shaken hands with a ring, and the two halves of its receiver.
-fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader, TcpReceiver) {
+/// A raw client that has shaken hands with a ring, and the ring's receiver.
+fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, TcpReceiver) {
     let listener = listener();
     let setup = setup(options, tcp);
     let mut stream = TcpStream::connect(listener.address()).unwrap();
     let hello = Hello { token: TOKEN, geometry: setup.geometry, verdict: None };
     stream.write_all(&hello.encode()).unwrap();
-    let (socket_reader, arrivals) = listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap();
+    let arrivals = listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap();
     let mut answer = [0; HELLO_BYTES];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(Hello::decode(&answer).unwrap().verdict, Some(Verdict::Accepted));
-    (stream, socket_reader, arrivals)
+    (stream, arrivals)
 }
 
 /// The bytes of one record of a message of `total` bytes.
@@ -78,9 +78,8 @@ impl Fixture for Loopback {
         let (geometry, address) = (setup.geometry, listener.address());
         let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
         let sender = TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
-        let (socket_reader, arrivals) = accept.join().unwrap();
-        let keep = thread::spawn(|| socket_reader.run());
-        Pair { sender: Box::new(sender), receiver: Box::new(arrivals), keep: Box::new(keep) }
+        let receiver = accept.join().unwrap();
+        Pair { sender: Box::new(sender), receiver: Box::new(receiver), keep: Box::new(()) }
     }
 
     fn sender_with_lying_peer(
@@ -108,26 +107,33 @@ impl Fixture for Loopback {
     }
 }
 
-/// Runs the socket reader over what the client wrote, to its end.
+/// Receives what the client wrote, to the link's end; returns the records before it.
 pub(super) fn read_over(
     bytes: &[u8],
     options: RingOptions,
     tcp: TcpOptions,
     hang_up: bool,
-) -> (LinkError, TcpReceiver) {
-    let (mut stream, socket_reader, arrivals) = raw_client(options, tcp);
+) -> (LinkError, Vec<RingRecord>, TcpReceiver) {
+    let (mut stream, mut arrivals) = raw_client(options, tcp);
     stream.write_all(bytes).unwrap();
     if hang_up {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
-    (socket_reader.run(), arrivals)
+    let mut records = Vec::new();
+    let error = loop {
+        match arrivals.next(WATCHDOG) {
+            Ok(record) => records.push(record.expect("the link ends")),
+            Err(error) => break error,
+        }
+    };
+    (error, records, arrivals)
 }
 
 #[test]
 fn garbage_is_an_error_and_disconnects_the_peer() {
-    let (mut stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
+    let (mut stream, mut arrivals) = raw_client(small(), TcpOptions::default());
     stream.write_all(&with_sums(&[b'x'; HEADER_BYTES], b"garbage")).unwrap();
-    let error = socket_reader.run();
+    let error = arrivals.next(WATCHDOG).unwrap_err();
     assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_protocol_violation(), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
@@ -143,12 +149,12 @@ pub(super) fn payload(arrivals: &TcpReceiver, record: &crate::link::RingRecord) 
 fn a_peer_that_exceeds_its_credit_is_disconnected_before_it_overwrites() {
     let data = [7; 2048];
     let stream: Vec<u8> = (0..9).flat_map(|i| record_bytes(i, i + 1, 2048, &data)).collect();
-    let (error, mut arrivals) = read_over(&stream, small(), TcpOptions::default(), true);
+    let (error, records, mut arrivals) = read_over(&stream, small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Production(_))), "{error}");
     assert!(error.to_string().contains("without credit"), "{error}");
     // Records within the credit are whole.
-    for _ in 0..7 {
-        let record = arrivals.next(WATCHDOG).unwrap().unwrap();
+    assert_eq!(records.len(), 7);
+    for record in records {
         assert_eq!(payload(&arrivals, &record), data);
         assert_eq!(arrivals.release(record).unwrap(), Release::Intact);
     }
@@ -157,7 +163,7 @@ fn a_peer_that_exceeds_its_credit_is_disconnected_before_it_overwrites() {
 
 #[test]
 fn a_record_out_of_sequence_is_refused() {
-    let (error, _) = read_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
+    let (error, ..) = read_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Sequence { .. })), "{error}");
 }
 
@@ -166,7 +172,7 @@ fn an_impossible_payload_is_refused_before_a_byte_of_it_is_read() {
     let head = MessageHead { id: MessageId(1), name: MessageName::default(), total: u64::MAX };
     let mut header = head.first(b"", b"").header(RecordSequence(0), &geometry()).unwrap().encode();
     header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
-    let (error, mut arrivals) = read_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
+    let (error, _, mut arrivals) = read_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
     assert!(matches!(error, LinkError::Admit(AdmitError::Record(RecordError::Chunk { .. }))), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
 }
@@ -174,13 +180,13 @@ fn an_impossible_payload_is_refused_before_a_byte_of_it_is_read() {
 #[test]
 fn a_hang_up_within_a_record_differs_from_a_close_between_records() {
     let record = record_bytes(0, 1, 100, &[1; 100]);
-    let (error, _) = read_over(&record, small(), TcpOptions::default(), true);
+    let (error, ..) = read_over(&record, small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Closed { by_peer: true });
-    let (error, _) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), TcpOptions::default(), true);
+    let (error, ..) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 44 });
-    let (error, _) = read_over(&record[..record.len() - 1], small(), TcpOptions::default(), true);
+    let (error, ..) = read_over(&record[..record.len() - 1], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 1 });
-    let (error, _) = read_over(&record[..10], small(), TcpOptions::default(), true);
+    let (error, ..) = read_over(&record[..10], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 58 });
 }
 
@@ -188,16 +194,8 @@ fn a_hang_up_within_a_record_differs_from_a_close_between_records() {
 fn a_peer_that_stops_within_a_record_ends_the_link() {
     let tcp = TcpOptions { stall_timeout: Duration::from_millis(20), ..TcpOptions::default() };
     let record = record_bytes(0, 1, 100, &[1; 100]);
-    let (error, _) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
+    let (error, ..) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
     assert!(matches!(error, LinkError::Stalled { missing: 44, .. }), "{error}");
-}
-
-#[test]
-fn closing_ends_a_socket_reader_that_waits() {
-    let (_stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
-    let thread = thread::spawn(|| socket_reader.run());
-    arrivals.close();
-    assert_eq!(thread.join().unwrap(), LinkError::Closed { by_peer: false });
 }
 
 #[test]
@@ -346,8 +344,7 @@ fn a_listener_that_answers_byte_by_byte_times_out() {
 #[test]
 fn an_idle_ring_frees_its_pages_and_stays_usable() {
     let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
-    let (mut stream, socket_reader, mut arrivals) = raw_client(small(), tcp);
-    let thread = thread::spawn(|| socket_reader.run());
+    let (mut stream, mut arrivals) = raw_client(small(), tcp);
     let resident = |arrivals: &TcpReceiver| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
     for i in 0..3 {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
@@ -358,9 +355,7 @@ fn an_idle_ring_frees_its_pages_and_stays_usable() {
         let start = Instant::now();
         while resident(&arrivals) > 0 {
             assert!(start.elapsed() < WATCHDOG);
-            rgaps_testing::pause();
+            assert_eq!(arrivals.next(Duration::from_millis(1)), Ok(None));
         }
     }
-    arrivals.close();
-    thread.join().unwrap();
 }
