@@ -1,102 +1,114 @@
-//! `bench e2e`: from one host to a subscriber process on another, cut-through against store-and-forward.
+//! `bench e2e`: from a publisher on one host to a subscriber process on another, against one bare socket.
 //!
 //! ```text
-//!   publisher ─▶ manager A ══ loopback ══▶ manager B: ring ─copy─▶ pool ─▶ subscriber process
+//!   ours  publisher ─▶ manager A ══ loopback ══▶ manager B: pool ─▶ subscriber process
+//!   bare  source ──write──▶ loopback ──read(2)──▶ memory for two messages
 //! ```
 //!
-//! Two pairs of managers on loopback addresses run at once and take turns. They differ in `chunk_bytes` alone. With 1 MiB, a chunk is copied to the
-//! pool while the next one arrives. With more than the whole message, the copy starts when all of it has arrived. The time is from `publish` until
-//! the subscriber has the message. For comparison, without bound: the stages alone, one copy of the message in memory, and its transfer through one
-//! bare socket. Store-and-forward takes about their sum; no path through both takes much less than the slower one.
+//! The time is from `publish` until the subscriber has the message, or until the bare reader has the last byte. Both are measured in turns. Both sum
+//! what they send and receive (CRC32C, the default), or neither does. A message is published when the one before has been taken ("back to back"), or
+//! 30 times a second, so that caches and clocks have cooled down as beside a camera.
 
-use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher};
-use rgaps_link::RingMemory;
+use rgaps_link::{Integrity, RingMemory};
 use rgaps_os::clock;
 
 use crate::host::{self, Host, Subscribers, free_ports, loopback};
 use crate::link::{Bare, source, write};
-use crate::measure::{Pairs, seconds};
+use crate::measure::Pairs;
 use crate::{BenchError, Bound, Effort, Row, available_bytes};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
-const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (64 << 20, "64 MiB")];
-/// The size with the promised bound, and the largest.
-const BYTES: u64 = 64 << 20;
-/// Rings of both pairs: room for whole messages of the largest size.
-const RING_BYTES: u64 = 256 << 20;
-/// The configuration's default.
-const CHUNK_BYTES: u64 = 1 << 20;
-/// The largest chunk that a ring with a watermark of an eighth allows: more than the largest message.
-const WHOLE_BYTES: u64 = (RING_BYTES - RING_BYTES / 8) / 2 - 64;
-/// Warm-up rounds, in which every page of rings and pools is written.
+/// Bytes, name, and rounds back to back.
+const SIZES: [(u64, &str, usize); 5] = [
+    (1 << 20, "1 MiB", 300),
+    (4 << 20, "4 MiB", 200),
+    (8 << 20, "8 MiB", 100),
+    (64 << 20, "64 MiB", 60),
+    (1 << 30, "1 GiB", 30),
+];
+/// The largest size that is also measured 30 times a second.
+const CAMERA_BYTES_MAX: u64 = 8 << 20;
+/// Time between two messages then.
+const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 30);
+/// Warm-up rounds, in which every page of the pools is written.
 const WARM_UP: usize = 8;
-/// Pools, rings and sources of both pairs together, with a margin.
-const NEEDS_BYTES: u64 = 3 << 30;
+/// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
+const NEEDS: u64 = 10;
+/// The promised bound.
+const AT_MOST: Bound = Bound::AtMost(1.15);
 
-/// Each size: cut-through against store-and-forward, and against its stages.
+/// Each size with and without checksums, back to back and 30 times a second.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
-    if available_bytes() < NEEDS_BYTES {
-        tracing::warn!("e2e is left out: it needs {} GiB of free memory", NEEDS_BYTES >> 30);
-        return Ok(Vec::new());
-    }
-    let mut cut_through = Journey::new(CHUNK_BYTES)?;
-    let mut store_and_forward = Journey::new(WHOLE_BYTES)?;
-    let mut stages = Stages::new()?;
     let mut rows = Vec::new();
-    for (bytes, name) in SIZES {
-        for _ in 0..WARM_UP {
-            cut_through.round(bytes)?;
-            store_and_forward.round(bytes)?;
-            stages.round(bytes)?;
+    for (bytes, name, rounds) in SIZES {
+        if available_bytes() < NEEDS * bytes {
+            tracing::warn!("e2e with {name} is left out: it needs {} MiB of free memory", (NEEDS * bytes) >> 20);
+            continue;
         }
-        rows.extend(size(effort, bytes, name, &mut cut_through, &mut store_and_forward, &mut stages)?);
+        for integrity in [Integrity::Crc32c, Integrity::None] {
+            rows.extend(case(effort, bytes, name, rounds, integrity)?);
+        }
     }
     Ok(rows)
 }
 
-fn size(
+fn case(
     effort: Effort,
     bytes: u64,
     name: &str,
-    cut_through: &mut Journey,
-    store_and_forward: &mut Journey,
-    stages: &mut Stages,
+    rounds: usize,
+    integrity: Integrity,
 ) -> Result<Vec<Row>, BenchError> {
-    let (mut sums, mut slowest, mut ours) = (Vec::new(), Vec::new(), Vec::new());
-    let pairs = Pairs::run(
-        effort.rounds(60),
-        || {
-            let stage = stages.round(bytes)?;
-            sums.push(stage.sum());
-            slowest.push(stage.slowest());
-            let took = cut_through.round(bytes)?;
-            ours.push(took);
-            Ok(took)
-        },
-        || store_and_forward.round(bytes),
-    )?;
-    let row = |reference: &str, pairs: Pairs, bound| {
+    let mut journey = Journey::new(bytes, integrity)?;
+    let mut reference = Reference::new(bytes, integrity)?;
+    for _ in 0..WARM_UP {
+        journey.round(bytes)?;
+        reference.round(bytes)?;
+    }
+    let sums = if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" };
+    let row = |pace: &str, pairs: &Pairs| {
         let medians = pairs.medians();
         Row {
             bench: BENCH,
-            case: format!("cut-through {name}"),
-            reference: reference.to_owned(),
+            case: format!("tcp {name}, {sums}, {pace}"),
+            reference: "bare socket".to_owned(),
             unit: "ms",
             ours: medians.ours,
             theirs: medians.theirs,
             ratio: medians.ratio,
-            bound,
+            bound: Some(AT_MOST),
         }
     };
-    Ok(vec![
-        row("store-and-forward", pairs, (bytes == BYTES).then_some(Bound::AtMost(1.0))),
-        row("sum of memcpy and bare socket", Pairs::of(ours.clone(), sums), None),
-        row("slowest of memcpy and bare socket", Pairs::of(ours, slowest), None),
-    ])
+    let pairs = Pairs::run(effort.rounds(rounds), || journey.round(bytes), || reference.round(bytes))?;
+    let mut rows = vec![row("back to back", &pairs)];
+    if bytes <= CAMERA_BYTES_MAX {
+        let mut frames = Frames(Instant::now());
+        // In turns of frames, so that neither warms what the other uses.
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..effort.rounds(120) {
+            frames.wait();
+            ours.push(journey.round(bytes)?);
+            frames.wait();
+            theirs.push(reference.round(bytes)?);
+        }
+        rows.push(row("30 Hz", &Pairs::of(ours, theirs)));
+    }
+    Ok(rows)
+}
+
+/// A clock of 30 Hz.
+struct Frames(Instant);
+
+impl Frames {
+    fn wait(&mut self) {
+        self.0 = (self.0 + FRAME).max(Instant::now());
+        std::thread::sleep(self.0.saturating_duration_since(Instant::now()));
+    }
 }
 
 /// A publisher on one host, a subscriber process on another.
@@ -109,16 +121,17 @@ struct Journey {
 }
 
 impl Journey {
-    fn new(chunk_bytes: u64) -> Result<Self, BenchError> {
+    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
+        let integrity = if integrity == Integrity::Crc32c { "crc32c" } else { "none" };
         let start = |own: usize| {
-            let ring = [("ring_bytes", RING_BYTES.to_string()), ("chunk_bytes", chunk_bytes.to_string())];
-            Host::start(BENCH, &[&loopback(own, ports)[..], &ring].concat())
+            let settings = [("integrity", integrity.to_owned())];
+            Host::start(BENCH, &[&loopback(own, ports)[..], &settings].concat())
         };
         let hosts = [start(0)?, start(1)?];
         let subscribers = hosts[1].subscribers(TOPIC, 1, true)?;
         let node = hosts[0].node()?;
-        let publisher = host::publisher(BENCH, &node, TOPIC, BYTES)?;
+        let publisher = host::publisher(BENCH, &node, TOPIC, bytes)?;
         host::wait_for_subscribers(BENCH, &publisher, 1)?;
         Ok(Self { publisher, _node: node, subscribers, _hosts: hosts })
     }
@@ -136,43 +149,22 @@ impl Journey {
     }
 }
 
-/// The stages of the message, each alone: ms.
-#[derive(Clone, Copy)]
-struct Stage {
-    memcpy: f64,
-    socket: f64,
-}
-
-impl Stage {
-    fn sum(self) -> f64 {
-        self.memcpy + self.socket
-    }
-
-    fn slowest(self) -> f64 {
-        self.memcpy.max(self.socket)
-    }
-}
-
-struct Stages {
-    from: std::sync::Arc<RingMemory>,
-    to: std::sync::Arc<RingMemory>,
+/// The bare socket, with a source that is written just before.
+struct Reference {
+    source: std::sync::Arc<RingMemory>,
     bare: Bare,
 }
 
-impl Stages {
-    fn new() -> Result<Self, BenchError> {
-        Ok(Self { from: source(BYTES)?, to: source(BYTES)?, bare: Bare::new()? })
+impl Reference {
+    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
+        Ok(Self { source: source(bytes)?, bare: Bare::new(2 * bytes, integrity)? })
     }
 
-    fn round(&mut self, bytes: u64) -> Result<Stage, BenchError> {
-        let failed = |error: rgaps_os::OutOfRange| BenchError::failed(BENCH, error);
-        // Just written, like the message that takes the whole path.
-        write(&self.from, bytes, 2)?;
-        let mut copied = Ok(());
-        let memcpy = seconds(|| copied = black_box(self.to.mapping().copy_from(0, self.from.mapping(), 0, bytes)));
-        copied.map_err(failed)?;
-        let data = self.from.mapping().shared(0, bytes).map_err(failed)?;
-        let socket = self.bare.transfer(data)?;
-        Ok(Stage { memcpy: memcpy * 1e3, socket: socket * 1e3 })
+    /// ms until the reader has all bytes.
+    fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
+        write(&self.source, bytes, 2)?;
+        let data = self.source.mapping().shared(0, bytes);
+        let data = data.map_err(|error| BenchError::failed(BENCH, error))?;
+        Ok(self.bare.transfer(data)? * 1e3)
     }
 }

@@ -158,7 +158,7 @@ enum What {
     },
     /// Ring lengths, chunks and watermarks over rdma, with the credits that each sends.
     Scan,
-    /// From host to host: cut-through against store-and-forward, and on a GPU against the paper's baseline.
+    /// From host to host against a bare socket, and on a GPU against the paper's baseline.
     E2e {
         /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
         #[arg(long)]

@@ -1,7 +1,7 @@
 //! `bench link`: a ring over tcp against one bare socket that fills memory of the same kind.
 //!
 //! ```text
-//!   ours  source ──TcpSender::post──▶ loopback ──SocketReader──▶ ring of 64 MiB ──TcpReceiver──▶ released, credit goes back
+//!   ours  source ──TcpSender::post──▶ loopback ──TcpReceiver──▶ ring of 64 MiB, released, credit goes back
 //!   bare  source ──write_all────────▶ loopback ──read(2)──────────────────▶ 64 MiB of the same memory, in a circle
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! Both go through their whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving side has
 //! the last byte. Nothing is copied out of either memory.
 
+use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rgaps_link::tcp::Summer;
 use rgaps_link::{Integrity, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
 
@@ -33,6 +35,8 @@ pub(super) const BENCH: &str = "link";
 const MEMORY_BYTES: u64 = 64 << 20;
 /// The read size with which a bare socket is fastest.
 const READ_BYTES: u64 = 64 << 10;
+/// Bytes that the bare writer sums, then writes, at a time, as ours does.
+const PIECE_BYTES: usize = 256 << 10;
 /// The size with the promised bound.
 const BOUND_BYTES: u64 = 64 << 20;
 /// A transfer that takes longer has failed.
@@ -60,7 +64,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
     let data = source.mapping().shared(0, bytes).map_err(failed)?;
-    let (mut ring, mut bare) = (ring(Integrity::None)?, Bare::new()?);
+    let (mut ring, mut bare) = (ring(Integrity::None)?, Bare::new(MEMORY_BYTES, Integrity::None)?);
     // Warm-up: every page of both memories is touched.
     for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
         ring.transfer(data)?;
@@ -126,9 +130,11 @@ pub(super) fn write(memory: &RingMemory, bytes: u64, value: u8) -> Result<(), Be
     Ok(())
 }
 
-/// The physical limit: one socket on loopback, and a thread that reads it into memory.
+/// The physical limit: one socket on loopback, and a thread that reads it into memory. With checksums both sides sum what they write and read, as ours
+/// do.
 pub(super) struct Bare {
     stream: TcpStream,
+    summer: Option<Summer>,
     landed: Receiver<Instant>,
     /// How many bytes the reader waits for.
     wanted: Arc<AtomicU64>,
@@ -137,7 +143,8 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    pub(super) fn new() -> Result<Self, BenchError> {
+    /// `memory_bytes`: the memory that the reader fills in a circle.
+    pub(super) fn new(memory_bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
         let listener = TcpListener::bind(any_port()).map_err(system("a listener"))?;
         let address = listener.local_addr().map_err(system("a listener"))?;
         let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
@@ -145,14 +152,15 @@ impl Bare {
         stream.set_nodelay(true).map_err(system("a socket"))?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(system("a socket"))?;
         incoming.set_read_timeout(Some(TICK)).map_err(system("a socket"))?;
-        let memory = RingMemory::create("rgaps-bench-bare", MEMORY_BYTES).map_err(failed)?;
+        let memory = RingMemory::create("rgaps-bench-bare", memory_bytes).map_err(failed)?;
         let (wanted, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (told, landed) = channel();
         let reader = {
             let (wanted, stop) = (wanted.clone(), stop.clone());
-            thread("bench-bare", move || fill(&incoming, &memory, &wanted, &told, &stop))?
+            thread("bench-bare", move || fill(&incoming, &memory, integrity, &wanted, &told, &stop))?
         };
-        Ok(Self { stream, landed, wanted, stop, threads: vec![reader] })
+        let summer = (integrity == Integrity::Crc32c).then(Summer::new);
+        Ok(Self { stream, summer, landed, wanted, stop, threads: vec![reader] })
     }
 
     /// Seconds until the reader has all of `data`.
@@ -160,9 +168,18 @@ impl Bare {
         self.wanted.fetch_add(data.len() as u64, Ordering::Release);
         let start = Instant::now();
         while !data.is_empty() {
-            let written = data.write_to(&self.stream).map_err(system("writing to a bare socket"))?;
-            data = data.part(written, data.len() - written).map_err(failed)?;
+            let mut piece = data;
+            if let Some(summer) = &mut self.summer {
+                piece = data.part(0, data.len().min(PIECE_BYTES)).map_err(failed)?;
+                summer.add(piece);
+            }
+            data = data.part(piece.len(), data.len() - piece.len()).map_err(failed)?;
+            while !piece.is_empty() {
+                let written = piece.write_to(&self.stream).map_err(system("writing to a bare socket"))?;
+                piece = piece.part(written, piece.len() - written).map_err(failed)?;
+            }
         }
+        let _ = black_box(self.summer.as_ref().map(Summer::sum));
         let landed = self.landed.recv_timeout(PATIENCE).map_err(failed)?;
         Ok(landed.duration_since(start).as_secs_f64())
     }
@@ -177,13 +194,26 @@ impl Drop for Bare {
 }
 
 /// Reads in a circle, and reports when it has the requested bytes.
-fn fill(stream: &TcpStream, memory: &RingMemory, wanted: &AtomicU64, told: &Sender<Instant>, stop: &AtomicBool) {
+fn fill(
+    stream: &TcpStream,
+    memory: &RingMemory,
+    integrity: Integrity,
+    wanted: &AtomicU64,
+    told: &Sender<Instant>,
+    stop: &AtomicBool,
+) {
+    let memory_bytes = memory.bytes();
+    let mut summer = (integrity == Integrity::Crc32c).then(Summer::new);
     let mut filled = 0_u64;
     while !stop.load(Ordering::Acquire) {
-        let offset = filled % MEMORY_BYTES;
-        match memory.mapping().read_from(stream, offset, READ_BYTES.min(MEMORY_BYTES - offset), &mut []) {
+        let offset = filled % memory_bytes;
+        match memory.mapping().read_from(stream, offset, READ_BYTES.min(memory_bytes - offset), &mut []) {
             Ok(0) => return,
             Ok(n) => {
+                if let (Some(summer), Ok(landed)) = (&mut summer, memory.mapping().shared(offset, n as u64)) {
+                    summer.add(landed);
+                    black_box(summer.sum());
+                }
                 filled += n as u64;
                 if filled == wanted.load(Ordering::Acquire) && told.send(Instant::now()).is_err() {
                     return;

@@ -41,10 +41,7 @@ impl Ring {
         let accepting = thread("bench-accept", move || listener.accept_ring(token, &setup, PATIENCE))?;
         let sender = TcpSender::connect(address, token, geometry, TcpOptions::default()).map_err(failed)?;
         let accepted = accepting.join().map_err(|_| BenchError::failed(BENCH, "accepting panicked"))?;
-        let (socket_reader, arrivals) = accepted.map_err(failed)?;
-        let mut ring = Self::new(Box::new(sender), Box::new(arrivals))?;
-        ring.threads.push(thread("bench-reader", move || drop(socket_reader.run()))?);
-        Ok(ring)
+        Self::new(Box::new(sender), Box::new(accepted.map_err(failed)?))
     }
 
     /// A ring over verbs, between two ports of this machine.

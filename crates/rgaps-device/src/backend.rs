@@ -16,12 +16,12 @@ use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, P
 use crate::raw::DevicePart;
 use crate::stream::{Completion, Stream, StreamMemory, StreamWord};
 
-/// Whether a link may read payload directly from the pool.
+/// Whether a link may read and write payload in the pool itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadAccess {
-    /// The pool is host memory: the link sends from it directly.
+    /// The pool is host memory: the link sends from it, and what arrives lands in it.
     Direct,
-    /// The pool is device memory: chunks are copied into staging first.
+    /// The pool is device memory: chunks are copied into staging before they are sent, and from the ring when they have arrived.
     Staged,
 }
 

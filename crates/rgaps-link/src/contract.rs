@@ -18,7 +18,7 @@ use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingOptions, Watermark};
 use crate::link::{Landing, LandingPlace, LinkReceiver, LinkSender, Release};
-use crate::position::Position;
+use crate::position::{Position, RingSpan};
 use crate::record::{MessageHead, MessageId, MessageName, RecordHeader};
 
 /// The longest wait of the suite.
@@ -183,7 +183,7 @@ impl Places {
 }
 
 impl Landing for Places {
-    fn place(&mut self, header: &RecordHeader, envelope: &[u8]) -> Option<LandingPlace> {
+    fn place(&mut self, header: &RecordHeader, _: RingSpan, envelope: &[u8]) -> Option<LandingPlace> {
         self.envelope = envelope.to_vec();
         let place = LandingPlace { memory: self.memory.clone(), offset: self.offset(header) };
         (header.message.0 % 2 == 1).then_some(place)

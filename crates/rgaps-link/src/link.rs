@@ -214,8 +214,8 @@ impl LandingPlace {
 pub trait Landing {
     /// Returns the place for the data of a record, or `None` for the ring. Called once for each record of `next_into`, in order, when its header and
     /// envelope have arrived. The header is checked, but what follows may be damaged or never arrive: the record is complete when `next_into`
-    /// returns it. Until then the link may write to the place, unless it is dropped.
-    fn place(&mut self, header: &RecordHeader, envelope: &[u8]) -> Option<LandingPlace>;
+    /// returns it. Until then the link may write to the place, unless it is dropped. `payload`: where its payload would be in the ring.
+    fn place(&mut self, header: &RecordHeader, payload: RingSpan, envelope: &[u8]) -> Option<LandingPlace>;
 }
 
 /// The receiving side of a link. Its consumer takes a record, copies its payload, releases it, and checks the result of the release.
@@ -232,11 +232,7 @@ pub trait LinkReceiver: Send {
 
     /// As `next`, but the data of records go where `landing` says, if the transport can bring them there. Of a record that has landed
     /// (`RingRecord::has_landed`) nothing is in the ring. A record is released as any other.
-    fn next_into(
-        &mut self,
-        timeout: Duration,
-        landing: &mut dyn Landing,
-    ) -> Result<Option<RingRecord>, LinkError> {
+    fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {
         let _ = landing;
         self.next(timeout)
     }

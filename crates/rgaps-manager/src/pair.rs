@@ -46,6 +46,8 @@ mod forged;
 #[cfg(test)]
 mod history;
 #[cfg(test)]
+mod landing;
+#[cfg(test)]
 mod lies;
 #[cfg(test)]
 mod recall;

@@ -14,7 +14,7 @@ use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingReque
 use rgaps_control::{Budget, Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
-use rgaps_link::tcp::{Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
+use rgaps_link::tcp::{Incoming, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_shm::manager::last_received::{LastReceived, last_received_within};
 use rgaps_shm::writer::pool::pool_bytes_for;
@@ -452,7 +452,7 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
         return;
     };
     match connect(incoming, ring) {
-        Ok((socket_reader, arrivals)) => Arrival::start(setup, *state, socket_reader, arrivals),
+        Ok(link) => Arrival::start(setup, *state, link),
         Err(why) => {
             let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why };
             setup.mailbox.post(event);
@@ -460,20 +460,15 @@ fn on_identified(incoming: Incoming, offers: &Offers) {
     }
 }
 
-/// The link's end here: for tcp with the half that keeps its socket empty.
-type ReceivingEnd = (Option<SocketReader>, Box<dyn LinkReceiver>);
-
-fn connect(incoming: Incoming, ring: RingEnd) -> Result<ReceivingEnd, String> {
+/// The link's end here.
+fn connect(incoming: Incoming, ring: RingEnd) -> Result<Box<dyn LinkReceiver>, String> {
     match ring {
-        RingEnd::Tcp(ring) => {
-            let (socket_reader, arrivals) = incoming.admit(&ring).map_err(|error| error.to_string())?;
-            Ok((Some(socket_reader), Box::new(arrivals)))
-        }
+        RingEnd::Tcp(ring) => Ok(Box::new(incoming.admit(&ring).map_err(|error| error.to_string())?)),
         RingEnd::Rdma(end, options) => {
             // Before the answer, after which the sender sends.
             end.connect().map_err(|error| error.to_string())?;
             let liveness = incoming.agree(end.geometry(), &options).map_err(|error| error.to_string())?;
-            Ok((None, Box::new(end.start(liveness))))
+            Ok(Box::new(end.start(liveness)))
         }
     }
 }

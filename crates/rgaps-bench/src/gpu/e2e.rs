@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use rgaps::device::{HostBuffer, Stream};
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher};
-use rgaps_link::RingOptions;
+use rgaps_link::{Integrity, RingOptions};
 use rgaps_os::clock;
 
 use super::content::Content;
@@ -165,7 +165,7 @@ impl<'a> Stages<'a> {
             pooling: Pooling::new(backend, chunk_bytes).map_err(failed)?,
             stream: backend.stream().map_err(failed)?,
             ring: Ring::tcp(RingOptions { chunk_bytes: chunk_bytes as u32, ..RingOptions::default() })?,
-            bare: Bare::new()?,
+            bare: Bare::new(64 << 20, Integrity::None)?,
             sequence: 0,
         })
     }

@@ -73,18 +73,20 @@ pub(crate) fn check(what: &'static str, sent: [u8; SUM_BYTES], found: u32) -> Re
 }
 
 /// Computes the sum of a record piece by piece.
-pub(crate) struct Summer {
+pub struct Summer {
     digest: Digest,
     block: Box<[u8; BLOCK_BYTES]>,
 }
 
 impl Summer {
-    pub(crate) fn new() -> Self {
+    /// A sum of nothing.
+    #[expect(clippy::new_without_default, reason = "it allocates")]
+    pub fn new() -> Self {
         Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi), block: Box::new([0; BLOCK_BYTES]) }
     }
 
     /// Starts a record, and returns the sum of its header.
-    pub(crate) fn begin(&mut self, header: &[u8]) -> u32 {
+    pub fn begin(&mut self, header: &[u8]) -> u32 {
         self.digest.reset();
         self.digest.update(header);
         self.sum()
@@ -92,7 +94,7 @@ impl Summer {
 
     /// Adds payload. Other processes may write it, so it is first copied to a block that stays in the cache; that is cheaper than reading
     /// memory twice.
-    pub(crate) fn add(&mut self, bytes: SharedBytes<'_>) {
+    pub fn add(&mut self, bytes: SharedBytes<'_>) {
         for at in (0..bytes.len()).step_by(BLOCK_BYTES) {
             let block = &mut self.block[..BLOCK_BYTES.min(bytes.len() - at)];
             // In bounds: the block is at most the rest of the bytes.
@@ -102,7 +104,7 @@ impl Summer {
     }
 
     /// The sum of everything since `begin`.
-    pub(crate) fn sum(&self) -> u32 {
+    pub fn sum(&self) -> u32 {
         self.digest.finalize() as u32
     }
 }

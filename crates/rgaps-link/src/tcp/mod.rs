@@ -23,6 +23,7 @@ pub(crate) mod socket;
 mod tests;
 
 pub use hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict, fuzz_hello};
+pub use integrity::Summer;
 pub use listener::{AcceptError, HangUp, Incoming, PendingConnection, RingSetup, TcpRingListener};
 pub use receiver::TcpReceiver;
 pub use sender::{ConnectError, TcpSender, connect};

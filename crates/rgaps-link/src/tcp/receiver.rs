@@ -273,7 +273,8 @@ impl TcpReceiver {
 
     /// Bytes of the record under way that have not arrived; 0 between records.
     fn missing(&self) -> u64 {
-        let (buffered, sum_bytes) = (self.buffer.bytes().len() as u64, self.ring.geometry().integrity().sum_bytes() as u64);
+        let (buffered, sum_bytes) =
+            (self.buffer.bytes().len() as u64, self.ring.geometry().integrity().sum_bytes() as u64);
         match &self.under_way {
             Some(record) => (record.payload.bytes - record.filled + sum_bytes).saturating_sub(buffered),
             None if buffered == 0 => 0,
@@ -377,13 +378,10 @@ impl UnderWay {
         memory: &RingMemory,
     ) -> Result<(), LinkError> {
         let bytes = u64::from(self.header.data_bytes());
-        let place = landing.and_then(|landing| landing.place(&self.header, envelope));
+        let place = landing.and_then(|landing| landing.place(&self.header, self.payload, envelope));
         self.place = place.filter(|place| place.has_room(bytes));
         if self.place.is_none() {
-            memory
-                .mapping()
-                .copy_in(self.payload.offset.0, envelope)
-                .map_err(|_| outside(memory, self.payload))?;
+            memory.mapping().copy_in(self.payload.offset.0, envelope).map_err(|_| outside(memory, self.payload))?;
         }
         self.filled = envelope.len() as u64;
         self.has_place = true;
@@ -420,11 +418,7 @@ impl LinkReceiver for TcpReceiver {
         self.next_until(timeout, None)
     }
 
-    fn next_into(
-        &mut self,
-        timeout: Duration,
-        landing: &mut dyn Landing,
-    ) -> Result<Option<RingRecord>, LinkError> {
+    fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {
         self.next_until(timeout, Some(landing))
     }
 

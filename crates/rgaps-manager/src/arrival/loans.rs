@@ -8,15 +8,35 @@ use rgaps_os::clock;
 use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{Exhaustion, LoanError, LoanedMessage};
 
-use crate::arrival::{Arrival, COPY_TICK, TICK};
+use crate::arrival::messages::Messages;
+use crate::arrival::{Arrival, COPY_TICK};
 use crate::event::Event;
 
+/// How long a message waits for space before the link is read again.
+const LOAN_TICK: Duration = Duration::from_millis(50);
 /// How often a message that waits for a budget checks it again.
 const ROOM_TICK: Duration = Duration::from_millis(5);
 /// Bytes that are copied into a pool between two measurements of its memory.
 const LOOK_EVERY_BYTES: u64 = 16 << 20;
 
-impl Arrival {
+impl Messages {
+    /// What the most patient publisher would do about a full pool, in steps of a wait.
+    fn exhaustion(&self) -> Exhaustion {
+        match self.setup.exhaustion {
+            Some(Exhaustion::DropOldest) | None => Exhaustion::DropOldest,
+            Some(Exhaustion::Wait { .. }) => Exhaustion::within(LOAN_TICK),
+            Some(Exhaustion::Refuse) => Exhaustion::Refuse,
+        }
+    }
+
+    /// Loans space for a message, if there is some without waiting.
+    pub(super) fn try_loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
+        let exhaustion = self.exhaustion();
+        self.charge_for(bytes, exhaustion).ok()?;
+        let loan = self.state.port.try_loan(bytes, exhaustion).ok()?;
+        self.with_memory(loan, bytes)
+    }
+
     /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
     fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
         let pool = &self.state.pool;
@@ -88,70 +108,6 @@ impl Arrival {
         }
     }
 
-    /// Loans space for a message as the most patient publisher would. In the end it demotes a keep-all subscriber that stalls the topic. `None`: the
-    /// message is dropped. An error: the arrival should end before there is space, and the message comes again over the next link.
-    pub(super) fn loan(&mut self, bytes: u64) -> Result<Option<LoanedMessage>, String> {
-        let start = Instant::now();
-        let patience = match self.setup.exhaustion {
-            // No wait is longer than `keep_all_timeout`.
-            Some(Exhaustion::Wait { timeout_ms }) => Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout),
-            Some(Exhaustion::Refuse) => Duration::ZERO,
-            _ => self.setup.keep_all_timeout,
-        };
-        let first = match self.setup.exhaustion {
-            Some(Exhaustion::DropOldest) | None => Exhaustion::DropOldest,
-            Some(Exhaustion::Wait { .. }) => Exhaustion::within(TICK),
-            Some(Exhaustion::Refuse) => Exhaustion::Refuse,
-        };
-        let mut room = self.charge_for(bytes, first);
-        if room.is_ok()
-            && let Ok(loan) = self.state.port.try_loan(bytes, first)
-        {
-            return Ok(Some(loan));
-        }
-        // Arrived records first: subscribers may be waiting for their messages before they release others.
-        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
-        self.flush_credit();
-        while let Err(over) = room {
-            self.check_end()?;
-            // A message that is larger than the whole budget never fits.
-            let may_fit = pool_bytes_for(bytes) <= over.limit;
-            if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
-                std::thread::sleep(ROOM_TICK);
-                room = self.charge_for(bytes, first);
-                continue;
-            }
-            // As with a full pool, the oldest messages are dropped in the end.
-            if first == Exhaustion::Refuse || self.charge_for(bytes, Exhaustion::DropOldest).is_err() {
-                self.say_over(bytes, &over);
-                return Ok(None);
-            }
-            break;
-        }
-        loop {
-            // Without the words of a newcomer, what it has read would look unread.
-            self.add_newcomers();
-            match self.state.port.loan(bytes, first) {
-                Ok(loan) => return Ok(Some(loan)),
-                Err(error @ LoanError::TooLarge { .. }) => {
-                    tracing::error!(%error, "a message is dropped; raise arrival_pool_bytes or arrival_pool_bytes_max");
-                    return Ok(None);
-                }
-                Err(error) if start.elapsed() >= patience => {
-                    return Ok(self.last_resort(bytes, &error, start.elapsed()));
-                }
-                Err(_) if first == Exhaustion::DropOldest => {
-                    // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
-                    if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::within(TICK)) {
-                        return Ok(Some(loan));
-                    }
-                }
-                Err(_) => {}
-            }
-            self.check_end()?;
-        }
-    }
-
     fn last_resort(&mut self, bytes: u64, error: &LoanError, waited: Duration) -> Option<LoanedMessage> {
         if self.setup.exhaustion == Some(Exhaustion::Refuse) {
             tracing::warn!(%error, "a message is dropped");
@@ -172,6 +128,69 @@ impl Arrival {
                 tracing::warn!(%error, "a message is dropped");
                 None
             }
+        }
+    }
+}
+
+impl Arrival {
+    /// Loans space for a message as the most patient publisher would, when there was none at once. In the end it demotes a keep-all subscriber that
+    /// stalls the topic. `None`: the message is dropped. An error: the arrival should end before there is space, and the message comes again over the
+    /// next link.
+    pub(super) fn loan(&mut self, bytes: u64) -> Result<Option<LoanedMessage>, String> {
+        let start = Instant::now();
+        let (wanted, keep_all_timeout) = (self.messages.setup.exhaustion, self.messages.setup.keep_all_timeout);
+        let patience = match wanted {
+            // No wait is longer than `keep_all_timeout`.
+            Some(Exhaustion::Wait { timeout_ms }) => Duration::from_millis(timeout_ms).min(keep_all_timeout),
+            Some(Exhaustion::Refuse) => Duration::ZERO,
+            _ => keep_all_timeout,
+        };
+        let first = self.messages.exhaustion();
+        // Arrived records first: subscribers may be waiting for their messages before they release others.
+        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
+        self.flush_credit();
+        let mut room = self.messages.charge_for(bytes, first);
+        while let Err(over) = room {
+            self.messages.check_end()?;
+            // A message that is larger than the whole budget never fits.
+            let may_fit = pool_bytes_for(bytes) <= over.limit;
+            if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
+                self.link.read_ahead();
+                std::thread::sleep(ROOM_TICK);
+                room = self.messages.charge_for(bytes, first);
+                continue;
+            }
+            // As with a full pool, the oldest messages are dropped in the end.
+            if first == Exhaustion::Refuse || self.messages.charge_for(bytes, Exhaustion::DropOldest).is_err() {
+                self.messages.say_over(bytes, &over);
+                return Ok(None);
+            }
+            break;
+        }
+        loop {
+            // Without the words of a newcomer, what it has read would look unread.
+            self.messages.add_newcomers();
+            self.link.read_ahead();
+            let port = &mut self.messages.state.port;
+            match port.loan(bytes, first) {
+                Ok(loan) => return Ok(self.messages.with_memory(loan, bytes)),
+                Err(error @ LoanError::TooLarge { .. }) => {
+                    tracing::error!(%error, "a message is dropped; raise arrival_pool_bytes or arrival_pool_bytes_max");
+                    return Ok(None);
+                }
+                Err(error) if start.elapsed() >= patience => {
+                    let loan = self.messages.last_resort(bytes, &error, start.elapsed());
+                    return Ok(loan.and_then(|loan| self.messages.with_memory(loan, bytes)));
+                }
+                Err(_) if first == Exhaustion::DropOldest => {
+                    // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
+                    if let Ok(loan) = port.loan(bytes, Exhaustion::within(LOAN_TICK)) {
+                        return Ok(self.messages.with_memory(loan, bytes));
+                    }
+                }
+                Err(_) => {}
+            }
+            self.messages.check_end()?;
         }
     }
 }

@@ -1,0 +1,56 @@
+//! Data land where subscribers read them, or go through the ring if they must.
+
+use super::*;
+
+#[test]
+fn data_over_tcp_land_in_the_pool_and_are_copied_nowhere_else() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    for bytes in [1, 0, 7 << 10, 100_000, 8 << 10, 200_000, 5] {
+        pair.send(bytes);
+        let held = subscriber.take();
+        pair.check(&held);
+        assert_eq!(held.info().copies.pooled, 0, "{bytes} B");
+    }
+}
+
+#[test]
+fn data_go_through_the_ring_while_their_message_waits_for_space() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    let refused = |pair: &Pair| {
+        let to = pair.to();
+        let slot = to.topic.inbound[&FROM].slot().unwrap();
+        to.topic.segment.publisher(slot.index).unwrap().refused.load(Ordering::Relaxed)
+    };
+    let mut held = Vec::new();
+    while held.len() as u64 == pair.sequence {
+        pair.send(200_000);
+        until("a message, or one that waits for space", || {
+            held.extend(subscriber.reader.take().unwrap());
+            held.len() as u64 == pair.sequence || refused(&pair) > 0
+        });
+    }
+    assert!(held.iter().all(|held| held.info().copies.pooled == 0));
+    held.truncate(1);
+    let late = subscriber.take();
+    pair.check(&late);
+    assert_eq!((late.info().sequence, late.info().copies.pooled), (pair.sequence, 1));
+    held.iter().for_each(|held| pair.check(held));
+    drop(late);
+    pair.send(200_000);
+    assert_eq!((subscriber.take().info().copies.pooled, subscriber.lost()), (0, 0));
+}
+
+#[test]
+fn data_for_memory_of_a_device_go_through_the_ring() {
+    let mut pair = Pair::between(host(), Arc::new(DeferredBackend::default()), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100_000);
+    let held = subscriber.take();
+    pair.check(&held);
+    assert_eq!(held.info().copies.pooled, 1);
+}
