@@ -57,13 +57,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-fn case(
-    effort: Effort,
-    bytes: u64,
-    name: &str,
-    rounds: usize,
-    integrity: Integrity,
-) -> Result<Vec<Row>, BenchError> {
+fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integrity) -> Result<Vec<Row>, BenchError> {
     let mut journey = Journey::new(bytes, integrity)?;
     let mut reference = Reference::new(bytes, integrity)?;
     for _ in 0..WARM_UP {

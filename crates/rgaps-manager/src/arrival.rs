@@ -1,8 +1,8 @@
-//! An arrival receives one topic from one host. Its socket reader lets the kernel read records into the ring. This worker copies chunk k-1 into the
-//! pool while chunk k arrives, publishes each complete message, and returns credit.
+//! An arrival receives one topic from one host: it reads the link, publishes each complete message, and returns credit.
 //!
 //! ```text
-//!   wire ──reader thread──▶ ring ──accept: start the copy──▶ landed, oldest first ──copy over: finish──▶ publish, release
+//!   tcp ──▶ the message's block ──────────────────────────▶ landed, oldest first ──finish──▶ publish, release
+//!   rdma, or memory of a device ──▶ ring ──copy: chunk k-1 into the block while chunk k arrives──▶ landed
 //! ```
 //!
 //! Invariants  A1 a subscriber gets a message once: a (publisher, sequence) that is not newer than the last is dropped, or published only for
@@ -14,24 +14,23 @@
 //! Trusts      nothing that arrives: the link checks records, `envelope` checks the description, the pool checks its bounds.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_control::qos::Exhaustion;
-use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{ArrivedChunk, PoolBlock};
-use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolPart, PoolingCopy, Stream};
+use rgaps_device::{DeviceError, Idle, Lane, PoolPart, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::{Event as Assembled, LinkReceiver, MessageId, Release, RingRecord};
 use rgaps_os::clock;
-use rgaps_shm::{SlotTable, crash};
+use rgaps_shm::crash;
 
 use crate::arrival::messages::Messages;
-use crate::event::{Event, Mailbox};
-use crate::inbound::{ArrivalControl, ArrivalState};
+use crate::arrival::setup::ArrivalSetup;
+use crate::event::Event;
+use crate::inbound::ArrivalState;
 
 mod loans;
 mod messages;
+pub(crate) mod setup;
 
 /// How often a waiting worker checks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
@@ -43,25 +42,6 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Copies into the pool at a time.
 const COPIES_MAX: usize = 16;
-
-/// What an arrival needs to run.
-#[derive(Debug)]
-pub(crate) struct ArrivalSetup {
-    pub(crate) topic: TopicId,
-    pub(crate) key: TopicKey,
-    pub(crate) host: HostId,
-    pub(crate) host_name: String,
-    /// What the publishers' QoS says about a full pool.
-    pub(crate) exhaustion: Option<Exhaustion>,
-    pub(crate) keep_all_timeout: Duration,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) buffer: Arc<HostBuffer>,
-    pub(crate) slot_table: SlotTable,
-    pub(crate) mailbox: Mailbox,
-    pub(crate) control: Arc<ArrivalControl>,
-    /// The transport, and why it is not a better one.
-    pub(crate) transport_text: String,
-}
 
 /// A record that has arrived, and what to do when its bytes are in the pool.
 struct Landed {

@@ -21,7 +21,8 @@ use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSlot, PublisherSpec, WriterPort};
 
 use crate::addresses;
-use crate::arrival::{Arrival, ArrivalSetup};
+use crate::arrival::Arrival;
+use crate::arrival::setup::ArrivalSetup;
 use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};

@@ -20,7 +20,7 @@ use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::words::queue::Position;
 use rgaps_shm::{LoanedMessage, MessageSpec, crash};
 
-use crate::arrival::ArrivalSetup;
+use crate::arrival::setup::ArrivalSetup;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX, Gap, Source};
 use crate::event::Event;
 use crate::inbound::ArrivalState;
@@ -75,13 +75,9 @@ impl Landing for Messages {
     fn place(&mut self, header: &RecordHeader, payload: RingSpan, envelope: &[u8]) -> Option<LandingPlace> {
         let events = self.assembler.push(header, payload).map_err(|error| error.to_string());
         let events = events.and_then(|events| self.begin_any(events, envelope));
-        let is_valid = events.is_ok();
+        let place = events.as_ref().ok().and_then(|events| self.place_of(*events));
         self.placed = Some((header.record, events));
-        let loan = self.partial.get(&header.message).filter(|_| is_valid)?.loan.as_ref()?;
-        let memory = self.landing_memory.clone()?;
-        let place = LandingPlace { memory, offset: loan.offset() + header.offset };
-        self.unmeasured_bytes += u64::from(header.data_bytes());
-        Some(place)
+        place
     }
 }
 
@@ -110,6 +106,20 @@ impl Messages {
             unmeasured_bytes: 0,
             history_since: HashMap::new(),
         }
+    }
+
+    /// The place of a record's data in the pool: in its message's block.
+    fn place_of(&mut self, events: Events) -> Option<LandingPlace> {
+        let (message, offset, bytes) = events.into_iter().find_map(|event| match event {
+            Assembled::Data { message, offset, span } => Some((message, offset, span.bytes)),
+            _ => None,
+        })?;
+        let partial = self.partial.get(&message)?;
+        let loan = partial.loan.as_ref()?;
+        let end = offset.checked_add(bytes)?;
+        let memory = self.landing_memory.clone().filter(|_| end <= partial.info.bytes)?;
+        self.unmeasured_bytes += bytes;
+        Some(LandingPlace { memory, offset: loan.offset() + offset })
     }
 
     /// What a complete record says: what `place` found out when it began, or else what is in the ring.
