@@ -38,8 +38,10 @@ pub enum LinkError {
         /// The kernel's error.
         errno: Errno,
     },
-    /// Peer or network: the peer accepted no bytes for too long.
-    #[error("peer took none of {unsent} B for {waited:?}; it is stopped or the network is down, connect again")]
+    /// Peer or network: the peer did not take a record for too long.
+    #[error(
+        "peer has not taken the last {unsent} B of a record after {waited:?}; it is stopped or the network is slow or down, connect again"
+    )]
     SendTimedOut {
         /// Bytes that were not sent.
         unsent: u64,

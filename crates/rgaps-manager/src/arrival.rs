@@ -290,6 +290,7 @@ impl Arrival {
     /// Starts the copy of a chunk. False if its message is not wanted.
     fn copy(&mut self, message: MessageId, offset: u64, span: RingSpan) -> Result<bool, String> {
         while !self.copies.has_room() {
+            self.link.read_ahead();
             self.wait_for_copy(COPY_TICK)?;
             self.settle()?;
         }

@@ -77,17 +77,19 @@ pub fn fuzz_answer(data: &[u8]) -> bool {
     }
 }
 
-/// Connects to the ring at the first of its addresses that answers.
+/// Connects to the ring at the first of its addresses that answers. `patience`: how long a record may take.
 pub(crate) fn dial<T>(
     offer: &RingOffer,
     timeout: Duration,
+    patience: Duration,
     connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
 ) -> Result<T, String> {
     let mut why = "the other host offers no address".to_owned();
     for address in offer.addresses.iter().take(16) {
         let Ok(address) = address.parse::<SocketAddr>() else { continue };
         let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
-        let options = TcpOptions { hello_timeout, dead_peer_timeout: timeout, ..TcpOptions::default() };
+        let (dead_peer_timeout, send_timeout) = (timeout, patience);
+        let options = TcpOptions { hello_timeout, dead_peer_timeout, send_timeout, ..TcpOptions::default() };
         match connect(address, LinkToken(offer.token.0), options) {
             Ok(link) => return Ok(link),
             Err(error) => why = error.to_string(),

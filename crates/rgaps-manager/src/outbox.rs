@@ -75,10 +75,20 @@ impl Outgoing {
     }
 }
 
+/// What the outbox has of a pool.
+#[derive(Debug)]
+struct PoolUse {
+    pool: Arc<dyn PoolMemory>,
+    bytes: u64,
+    messages: usize,
+}
+
 /// The outbox.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue: VecDeque<Outgoing>,
+    /// The pools of its messages.
+    pools: Vec<PoolUse>,
     /// How many messages it holds at most. After `give_up` it is one, and grows by each that is acknowledged.
     window: usize,
     next_id: u64,
@@ -93,6 +103,7 @@ impl Outbox {
     pub(crate) fn new() -> Self {
         Self {
             queue: VecDeque::with_capacity(OUTBOX_MAX),
+            pools: Vec::with_capacity(OUTBOX_MAX),
             window: OUTBOX_MAX,
             // A gap notice that is posted before the first message has an id before it.
             next_id: ID_STEP,
@@ -105,14 +116,17 @@ impl Outbox {
     /// Whether it takes another message. It holds at most half of a pool, and one message beyond: other hosts may acknowledge late or never, and
     /// the publisher needs room for its subscribers here.
     pub(crate) fn has_room(&self) -> bool {
-        let holds_half = |pool: &Arc<dyn PoolMemory>| self.bytes_of(pool) >= pool.bytes() / 2;
-        self.queue.len() < self.window && !self.queue.back().is_some_and(|last| holds_half(&last.pool))
+        self.queue.len() < self.window && !self.pools.iter().any(|of| of.bytes >= of.pool.bytes() / 2)
     }
 
     /// Bytes of its messages in a pool.
     pub(crate) fn bytes_of(&self, pool: &Arc<dyn PoolMemory>) -> u64 {
-        let of_pool = self.queue.iter().filter(|outgoing| Arc::ptr_eq(&outgoing.pool, pool));
-        of_pool.map(|outgoing| outgoing.head.total).sum()
+        self.pools.iter().find(|of| Arc::ptr_eq(&of.pool, pool)).map_or(0, |of| of.bytes)
+    }
+
+    /// Bytes of its oldest message.
+    pub(crate) fn first_bytes(&self) -> u64 {
+        self.queue.front().map_or(0, |outgoing| outgoing.head.total)
     }
 
     /// Publisher and sequence of each message in the outbox.
@@ -151,6 +165,10 @@ impl Outbox {
         let name = MessageName { publisher: info.publisher, sequence: info.sequence };
         let head = MessageHead { id: MessageId(self.next_id), name, total: info.bytes };
         self.next_id += ID_STEP;
+        match self.pools.iter_mut().find(|of| Arc::ptr_eq(&of.pool, &pool)) {
+            Some(of) => (of.bytes, of.messages) = (of.bytes + head.total, of.messages + 1),
+            None => self.pools.push(PoolUse { pool: pool.clone(), bytes: head.total, messages: 1 }),
+        }
         self.queue.push_back(Outgoing { held, pool, envelope, head, previous, sent: None });
     }
 
@@ -214,6 +232,8 @@ impl Outbox {
             self.release(|outgoing| outgoing.head.id == id);
             if self.skipped.front().is_some_and(|(notice, _)| *notice == id) {
                 self.skipped.pop_front().into_iter().for_each(|(_, skipped)| sent.acknowledged(skipped));
+                // The other host takes what it is sent.
+                self.window = self.window.max(2);
             }
         }
         self.widen(before);
@@ -242,6 +262,7 @@ impl Outbox {
     /// Drops all messages. Call it only without a link, which may read their memory.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
+        self.pools.clear();
     }
 
     /// Releases posted messages, for a link without acknowledgements.
@@ -254,7 +275,15 @@ impl Outbox {
 
     /// Releases messages that the other host has, or never gets.
     fn release(&mut self, is_over: impl Fn(&Outgoing) -> bool) {
-        self.queue.retain(|outgoing| !is_over(outgoing));
+        let pools = &mut self.pools;
+        self.queue.retain(|outgoing| {
+            let is_over = is_over(outgoing);
+            if is_over && let Some(of) = pools.iter_mut().find(|of| Arc::ptr_eq(&of.pool, &outgoing.pool)) {
+                (of.bytes, of.messages) = (of.bytes - outgoing.head.total, of.messages - 1);
+            }
+            !is_over
+        });
+        pools.retain(|of| of.messages > 0);
     }
 
     /// Whether a record of this publisher's messages is not posted yet.
@@ -552,6 +581,32 @@ mod tests {
             publishing.take(&mut outbox);
         }
         assert_eq!(has_room, [true, true, false], "600,000 of 1,048,576 B are held");
+    }
+
+    /// Two publishers. The newest message is the second one's, and history of the first one, which is older, was taken again.
+    #[test]
+    fn history_that_was_taken_again_counts_against_half_of_its_pool_too() {
+        let (mut first, mut second, mut outbox) = (Publishing::new(), Publishing::new(), Outbox::new());
+        // Positions 0 to 5, and 6.
+        (0..6).for_each(|_| first.publish(100_000));
+        for _ in 0..6 {
+            second.publish(1);
+            drop(second.reader.take().unwrap());
+        }
+        second.publish(1);
+        second.take(&mut outbox);
+        // As `take_history_again` does: up to half of the pool, and one message more.
+        (0..6).for_each(|_| first.take(&mut outbox));
+        outbox.connected(true, &HashMap::new(), None).unwrap();
+        let before = outbox.bytes_of(&first.pool);
+        let mut taken = 0;
+        while outbox.has_room() {
+            first.publish(400_000);
+            first.take(&mut outbox);
+            taken += 1;
+        }
+        let (held, pool) = (outbox.bytes_of(&first.pool), first.pool.bytes());
+        assert_eq!(taken, 0, "{before} of {pool} B were held, now {held}");
     }
 
     #[test]

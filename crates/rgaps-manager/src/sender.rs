@@ -90,12 +90,16 @@ pub(crate) struct Sender {
     gap_notices: GapNotices,
     /// The queue's end when the slot was made keep-last, though its host requests keep-all.
     demoted_at: Option<QueuePosition>,
-    /// When the other host last gave credit, or had all that was to be sent over a link. Without flow control, when a record was last sent.
+    /// When the other host last had a message, or credited `chunk_bytes`, or had all that was to be sent over a link. Without flow control, when a record
+    /// was last sent.
     progressed: Instant,
-    /// Since when it has held messages of the outbox without giving credit, if there are any.
+    /// Since when it has held the outbox's oldest message, if there is one.
     holds_since: Instant,
-    /// The link's delayed head.
+    /// The link's delayed head when the other host last made progress, and now.
+    progressed_at: Position,
     delayed_head: Position,
+    /// The end of the last record on the link.
+    tail: Position,
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
     fruitless: u32,
@@ -145,7 +149,9 @@ impl Sender {
             demoted_at: None,
             progressed: Instant::now(),
             holds_since: Instant::now(),
+            progressed_at: Position::default(),
             delayed_head: Position::default(),
+            tail: Position::default(),
             transport,
             fruitless: 0,
         };
@@ -354,9 +360,11 @@ impl Sender {
         geometry: RingGeometry,
         timeout: Duration,
     ) -> Result<Box<dyn LinkSender>, String> {
+        let patience = self.patience();
         let Some(ring) = &offer.rdma else {
-            let link =
-                dial(offer, timeout, |address, token, options| TcpSender::connect(address, token, geometry, options))?;
+            let link = dial(offer, timeout, patience, |address, token, options| {
+                TcpSender::connect(address, token, geometry, options)
+            })?;
             let route_reason = match self.setup.config.transport.as_str() {
                 "tcp" => RouteReason::Configured,
                 _ if !self.setup.flow_control => RouteReason::NoFlowControl,
@@ -375,7 +383,7 @@ impl Sender {
         drop(ends);
         self.fruitless += 1;
         let liveness =
-            dial(offer, timeout, |address, token, options| tcp::connect(address, token, geometry, &options))?;
+            dial(offer, timeout, patience, |address, token, options| tcp::connect(address, token, geometry, &options))?;
         let (address, memory) = rdma_devices::from_wire(&ring.end);
         let link = end
             .connect(&address, memory, geometry, liveness, self.setup.rdma.options())
@@ -388,7 +396,7 @@ impl Sender {
     fn stream(&mut self, link: &mut dyn LinkSender) -> Ending {
         self.status(&format!("connected over {}", self.transport.text));
         tracing::info!("connected over {}", self.transport.text);
-        self.delayed_head = Position::default();
+        (self.progressed_at, self.delayed_head, self.tail) = Default::default();
         let connected = Instant::now();
         let mut active = connected;
         loop {
@@ -408,20 +416,29 @@ impl Sender {
                 }
                 Err(error) => return error.into(),
             }
-            if self.outbox.is_empty() {
-                active = Instant::now();
-                self.progressed = active;
-            }
             self.restore_if_caught_up();
+            let now = Instant::now();
+            if self.outbox.is_empty() {
+                (active, self.progressed) = (now, now);
+                continue;
+            }
+            // While a device of this host copies, the other host may have nothing to do.
+            let is_copying = self.outbox.is_copying();
+            if is_copying && (self.delayed_head == self.tail || !self.setup.flow_control) {
+                (self.progressed, self.holds_since) = (now, now);
+                if active.elapsed() > self.patience() {
+                    return format!("a copy to staging is stuck for {} ms", active.elapsed().as_millis()).into();
+                }
+                continue;
+            }
             // Each link gets some time.
-            if self.holds_too_long() && connected.elapsed() > self.patience() / 2 {
-                return "no credit has come, over several links".into();
+            if self.holds_too_long() && connected.elapsed() > self.patience() {
+                return "a message has not been acknowledged for long, over several links".into();
             }
             let since = active.max(self.progressed);
             let waited = since.elapsed();
             if waited > self.patience() {
-                let what = if self.outbox.is_copying() { "a copy to staging is stuck" } else { "no credit has come" };
-                return format!("{what} for {} ms", waited.as_millis()).into();
+                return format!("no credit has come for {} ms", waited.as_millis()).into();
             }
             self.demote_if_stalled(since);
         }
@@ -435,6 +452,8 @@ impl Sender {
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {
             self.fruitless = 0;
+            self.progressed_at = self.delayed_head;
+            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
         }
         let took = self.take();
         let of = &mut SendContext {
@@ -464,9 +483,11 @@ impl Sender {
 
     /// Processes credit and completions that have arrived. Returns from which record on memory is still read.
     fn progress(&mut self, link: &mut dyn LinkSender) -> Result<RecordSequence, LinkError> {
-        let Progress { reusable, delayed_head, .. } = link.progress()?;
-        if std::mem::replace(&mut self.delayed_head, delayed_head) != delayed_head {
-            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
+        let Progress { reusable, delayed_head, tail } = link.progress()?;
+        (self.delayed_head, self.tail) = (delayed_head, tail);
+        // Less than that, again and again, is no progress: a peer could hold messages for as long as it likes.
+        if delayed_head.since(self.progressed_at) >= self.setup.config.chunk_bytes {
+            (self.progressed_at, self.progressed) = (delayed_head, Instant::now());
         }
         Ok(reusable)
     }
@@ -560,7 +581,7 @@ impl Sender {
         let envelope = Envelope::seal(&info, held.history_depth(), gap, &meta[..meta_bytes]);
         crash::point("link.begin");
         if self.outbox.is_empty() {
-            self.holds_since = Instant::now();
+            (self.progressed, self.holds_since) = (Instant::now(), Instant::now());
         }
         self.outbox.push(held, pool, envelope.taken_from(source), previous);
         None

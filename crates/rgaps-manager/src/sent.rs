@@ -154,7 +154,8 @@ impl SentMessages {
         left.retain(|(publisher, last)| {
             // A message that the sender has still to take says what was sent before it, owed or not.
             let is_settled = last.position < *from || sent.get(publisher).is_some_and(|sent| *sent >= last.sequence);
-            let is_over = last.position < passed && is_settled;
+            // An acknowledgement of its gap notice would list it as sent again.
+            let is_over = last.position < passed && is_settled && !named.contains_key(publisher);
             if is_over {
                 sent.remove(publisher);
                 known.remove(publisher);
@@ -232,6 +233,46 @@ mod tests {
         count.acknowledged(name(1, 5));
         assert_eq!(skipped(&mut count, 13), []);
         assert!(!count.has_left() && count.sent.is_empty() && count.named.is_empty());
+    }
+
+    /// All messages of a publisher that has left were sent. Then the other host acknowledges a gap notice of it, and nothing else.
+    #[test]
+    fn messages_given_up_after_a_gap_notice_of_a_publisher_that_left_are_named() {
+        for over_a_link in [false, true] {
+            let mut count = SentMessages::default();
+            count.begin(Position(0), HashMap::new());
+            assert_eq!(count.send(name(1, 4)), 0);
+            assert_eq!(count.take_gaps(), [(name(1, 3), 0)]);
+            count.mark_named(name(1, 3));
+            count.mark_left(1, at(4, 14));
+            assert_eq!(count.skipped(Position(20), std::iter::empty()), []);
+            match over_a_link {
+                false => count.acknowledged(name(1, 3)),
+                true => count.resume(&HashMap::from([(1, 3)])),
+            }
+            let given_up = MessageInfo { publisher: 1, sequence: 4, position: 14, ..MessageInfo::default() };
+            if count.give_up(&given_up, 0) {
+                count.mark_left(1, at(4, 14));
+            }
+            count.resume(&HashMap::from([(1, 3)]));
+            assert_eq!(count.skipped(Position(20), std::iter::empty()), [name(1, 4)], "over a link: {over_a_link}");
+        }
+    }
+
+    #[test]
+    fn nothing_stays_of_publishers_that_have_left() {
+        let mut count = SentMessages::default();
+        count.begin(Position(0), HashMap::new());
+        for publisher in 1..=1000 {
+            count.send(name(publisher, 4));
+            count.take_gaps();
+            count.mark_named(name(publisher, 3));
+            count.mark_left(publisher, at(4, 14));
+            assert_eq!(count.skipped(Position(20), std::iter::empty()), []);
+            count.acknowledged(name(publisher, 3));
+            assert_eq!(count.skipped(Position(20), std::iter::empty()), []);
+        }
+        assert_eq!(count.sent.len(), 0, "publishers, all of which have left, and whose messages were all sent");
     }
 
     #[test]

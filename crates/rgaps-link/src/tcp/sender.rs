@@ -2,8 +2,8 @@
 //!
 //! One gathered write sends all ready records that have room (up to BATCH_MAX), so that many small records cost one system call. With sums,
 //! a write has at most PIECE_BYTES: the piece is still in the cache when the kernel copies it, and on the wire while the next piece is
-//! summed. `post` returns when the kernel has copied the whole batch; until then it also reads credit. If the peer accepts no byte for
-//! `send_timeout`, the link ends. After a fatal error every call returns that error again.
+//! summed. `post` returns when the kernel has copied the batch, or the first records of it if the peer takes them slowly; until then it also reads
+//! credit. If the peer does not take a record within `send_timeout`, the link ends. After a fatal error every call returns that error again.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -28,6 +28,8 @@ use crate::tcp::socket::{self, TcpOptions, broken, errno};
 const BATCH_MAX: usize = 128;
 /// Payload bytes that are summed, then sent, at a time.
 const PIECE_BYTES: usize = 256 << 10;
+/// A socket that was full for this long is slow.
+const SLOW: Duration = Duration::from_millis(100);
 /// Reads of credit in one call.
 const CREDIT_READS_MAX: usize = 256;
 
@@ -211,41 +213,60 @@ impl TcpSender {
         result
     }
 
-    /// Sends as many records as there is room for; returns how many.
+    /// Sends as many records as there is room for, group by group; returns how many. It ends early if the peer takes them slowly, so that the caller can
+    /// look at other things between records.
     fn post_batch(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+        let mut posted = 0;
+        while posted < records.len() {
+            let (count, has_room) = self.place_group(&records[posted..])?;
+            if count == 0 {
+                break;
+            }
+            let mut writer = Writer {
+                stream: &self.stream,
+                ring: &mut self.ring,
+                credit: &mut self.credit,
+                counters: &mut self.counters,
+                timeout: self.options.send_timeout,
+                blocked_since: None,
+            };
+            let (group, frames) = (&records[posted..posted + count], &mut self.frames[..count]);
+            match &mut self.summer {
+                Some(summer) => writer.send_with_sums(group, frames, summer)?,
+                None => writer.send_whole(group, frames, 0)?,
+            }
+            let is_slow = writer.blocked_since.is_some_and(|since| since.elapsed() >= SLOW);
+            posted += count;
+            if is_slow || !has_room {
+                break;
+            }
+        }
+        self.counters.batches += u64::from(posted > 0);
+        Ok(posted)
+    }
+
+    /// Places records of one piece, or a larger one, as far as there is room. Returns how many, and whether there was room.
+    fn place_group(&mut self, records: &[Record<'_>]) -> Result<(usize, bool), LinkError> {
+        let mut bytes = 0;
         let mut count = 0;
-        let mut bytes = 0_u64;
         for (record, frame) in records.iter().zip(self.frames.iter_mut()) {
             let header = record.header(self.ring.next_record(), self.ring.geometry()).map_err(LinkError::Unsendable)?;
+            bytes += header.payload_bytes as usize;
+            if count > 0 && bytes > PIECE_BYTES {
+                break;
+            }
             let completes = record.is_last().then(|| record.message());
             if self.ring.place(header.payload_bytes, completes).is_err() {
                 self.counters.out_of_room += 1;
-                break;
+                return Ok((count, false));
             }
             frame.head[..HEADER_BYTES].copy_from_slice(&header.encode());
             count += 1;
-            bytes += u64::from(header.payload_bytes);
+            self.counters.records += 1;
+            self.counters.bytes += u64::from(header.payload_bytes);
             self.counters.messages += u64::from(completes.is_some());
         }
-        if count == 0 {
-            return Ok(0);
-        }
-        let mut writer = Writer {
-            stream: &self.stream,
-            ring: &mut self.ring,
-            credit: &mut self.credit,
-            counters: &mut self.counters,
-            timeout: self.options.send_timeout,
-        };
-        let (records, frames) = (&records[..count], &mut self.frames[..count]);
-        match &mut self.summer {
-            Some(summer) => writer.send_with_sums(records, frames, summer)?,
-            None => writer.send_whole(records, frames, 0)?,
-        }
-        self.counters.batches += 1;
-        self.counters.records += count as u64;
-        self.counters.bytes += bytes;
-        Ok(count)
+        Ok((count, true))
     }
 }
 
@@ -256,6 +277,8 @@ struct Writer<'a> {
     credit: &'a mut CreditFrames,
     counters: &'a mut SenderCounters,
     timeout: Duration,
+    /// Since when the socket has been full, at times, for this group.
+    blocked_since: Option<Instant>,
 }
 
 impl Writer<'_> {
@@ -276,35 +299,26 @@ impl Writer<'_> {
         self.write(&mut slices[..used])
     }
 
-    /// Sends records in groups of at most one piece; a larger record piece by piece.
+    /// Sums a group of records, and sends it; a record that is larger than a piece goes piece by piece.
     fn send_with_sums(
         &mut self,
-        mut records: &[Record<'_>],
-        mut frames: &mut [Frame],
+        records: &[Record<'_>],
+        frames: &mut [Frame],
         summer: &mut Summer,
     ) -> Result<(), LinkError> {
-        while let (Some(first), Some(frame)) = (records.first(), frames.first_mut()) {
-            let mut rest = PIECE_BYTES;
-            let fits = |record: &&Record<'_>| {
-                let (envelope, data) = record.payload();
-                rest.checked_sub(envelope.len() + data.len()).map(|left| rest = left).is_some()
-            };
-            let count = records.iter().take_while(fits).count();
-            if count == 0 {
-                self.send_in_pieces(first, frame, summer)?;
-            }
-            for (record, frame) in records[..count].iter().zip(frames.iter_mut()) {
-                let (envelope, data) = record.payload();
-                frame.begin(summer);
-                summer.add(envelope.into());
-                summer.add(data);
-                frame.end(summer);
-            }
-            self.send_whole(&records[..count], &frames[..count], SUM_BYTES)?;
-            records = &records[count.max(1)..];
-            frames = &mut frames[count.max(1)..];
+        if let ([record], [frame]) = (records, &mut *frames)
+            && record.payload().1.len() > PIECE_BYTES
+        {
+            return self.send_in_pieces(record, frame, summer);
         }
-        Ok(())
+        for (record, frame) in records.iter().zip(frames.iter_mut()) {
+            let (envelope, data) = record.payload();
+            frame.begin(summer);
+            summer.add(envelope.into());
+            summer.add(data);
+            frame.end(summer);
+        }
+        self.send_whole(records, frames, SUM_BYTES)
     }
 
     fn send_in_pieces(&mut self, record: &Record<'_>, frame: &mut Frame, summer: &mut Summer) -> Result<(), LinkError> {
@@ -325,16 +339,14 @@ impl Writer<'_> {
     }
 
     fn write(&mut self, mut slices: &mut [SharedBytes<'_>]) -> Result<(), LinkError> {
-        let mut blocked_since: Option<Instant> = None;
         while !slices.is_empty() {
             match socket::send(self.stream, slices) {
                 Ok(Some(n)) => {
                     SharedBytes::advance(&mut slices, n);
                     self.counters.writes += 1;
-                    blocked_since = None;
                 }
                 Ok(None) => {
-                    let waited = blocked_since.get_or_insert_with(Instant::now).elapsed();
+                    let waited = self.blocked_since.get_or_insert_with(Instant::now).elapsed();
                     let Some(rest) = self.timeout.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
                         let unsent = slices.iter().map(|slice| slice.len() as u64).sum();
                         return Err(LinkError::SendTimedOut { unsent, waited });
@@ -410,6 +422,7 @@ impl LinkSender for TcpSender {
             credit: &mut self.credit,
             counters: &mut self.counters,
             timeout: self.options.send_timeout,
+            blocked_since: None,
         };
         let read = writer.read_credit();
         self.remember(read)?;

@@ -16,7 +16,7 @@ use crate::link::{WAIT_FDS_MAX, Wake};
 /// Time-outs and buffers of a tcp link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Ends the link if the peer accepts no bytes for this long.
+    /// Ends the link if the peer does not take a record, or small ones together, within this time.
     pub send_timeout: Duration,
     /// Ends the link if the peer stops in the middle of a record for this long.
     pub stall_timeout: Duration,

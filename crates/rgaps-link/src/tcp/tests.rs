@@ -229,6 +229,31 @@ fn a_peer_that_reads_nothing_ends_the_link() {
 }
 
 #[test]
+fn a_batch_for_a_peer_that_reads_slowly_ends_after_the_record_that_had_to_wait() {
+    let tcp = TcpOptions { socket_buffer_bytes: Some(64 << 10), ..TcpOptions::default() };
+    let listener = listener();
+    let setup = setup(RingOptions::default(), tcp);
+    let (geometry, address) = (setup.geometry, listener.address());
+    let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
+    let mut sender = TcpSender::connect(address, TOKEN, geometry, tcp).unwrap();
+    let mut receiver = accept.join().unwrap();
+    let data = vec![7; 1 << 19];
+    let heads: Vec<_> = (1..=8)
+        .map(|id| MessageHead { id: MessageId(id), name: MessageName::default(), total: data.len() as u64 })
+        .collect();
+    let records: Vec<_> = heads.iter().map(|head| head.first(b"", &data)).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Longer than what counts as slow.
+            thread::sleep(Duration::from_millis(300));
+            assert!(receiver.next(WATCHDOG).unwrap().is_some());
+        });
+        let posted = sender.post(&records).unwrap();
+        assert_eq!(posted, 1, "the first one does not fit into the socket's buffers");
+    });
+}
+
+#[test]
 fn a_foreign_peer_is_refused_and_the_right_one_still_connects() {
     let listener = listener();
     let setup = setup(small(), TcpOptions::default());

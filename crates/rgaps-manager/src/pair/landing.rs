@@ -54,3 +54,34 @@ fn data_for_memory_of_a_device_go_through_the_ring() {
     pair.check(&held);
     assert_eq!(held.info().copies.pooled, 1);
 }
+
+#[test]
+fn what_the_sender_overwrites_in_the_ring_is_discarded_and_counted() {
+    let late = DeferredBackend::default();
+    let mut pair = Pair::between(host(), Arc::new(late.clone()), 60, 60_000);
+    for publisher in pair.topic.publishers.values_mut() {
+        publisher.qos.flow_control = false;
+    }
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    // Several rings, while no copy is made. The sender waits for nobody.
+    late.stall();
+    (0..50).for_each(|_| pair.send(8000));
+    until("that all are sent", || pair.status().contains("51 messages sent"));
+    late.go_on();
+    pair.send(100);
+    let mut taken = 0;
+    loop {
+        let held = subscriber.take();
+        pair.check(&held);
+        taken += 1;
+        if held.info().sequence == 52 {
+            break;
+        }
+    }
+    assert_eq!(taken + subscriber.lost(), 51);
+    let status = pair.to().topic.inbound[&FROM].status();
+    assert!(!status.contains(" 0 torn"), "{status}");
+}

@@ -8,11 +8,21 @@ use super::*;
 /// Linked hosts, with a keep-all subscriber that has taken the first message. Later ones are not acknowledged while `late` is stalled.
 fn keep_all(late: &DeferredBackend, keep_all_timeout_ms: u64, flow_control: bool) -> (Pair, Subscriber) {
     let config = Config { keep_all_timeout_ms, peer_timeout_ms: 60_000, ..Config::default() };
-    let mut pair = Pair::configured(host(), Arc::new(late.clone()), 1, config);
+    keep_all_between(host(), Arc::new(late.clone()), config, flow_control, late)
+}
+
+fn keep_all_between(
+    from: Arc<dyn Backend>,
+    to: Arc<dyn Backend>,
+    config: Config,
+    flow_control: bool,
+    late: &DeferredBackend,
+) -> (Pair, Subscriber) {
+    let mut pair = Pair::configured(from, to, 1, config);
     for publisher in pair.topic.publishers.values_mut() {
         publisher.qos.flow_control = flow_control;
     }
-    let mut subscriber = pair.subscriber();
+    let (_, mut subscriber) = pair.subscriber_of_depth(0);
     request_keep_all(&mut pair);
     pair.announce(true);
     pair.send(100);
@@ -279,4 +289,174 @@ fn a_keep_all_host_is_not_demoted_while_messages_are_still_sent_to_it() {
     }
     late.go_on();
     assert_eq!((subscriber.sequences_to(84).len(), subscriber.lost()), (83, 0));
+}
+
+fn outstanding(pair: &mut Pair) -> usize {
+    pair.port.reclaim();
+    pair.port.outstanding()
+}
+
+#[test]
+fn a_host_that_has_counted_what_was_given_up_is_keep_all_again_while_idle() {
+    let late = DeferredBackend::default();
+    let config = Config { keep_all_timeout_ms: 500, peer_timeout_ms: 500, ..Config::default() };
+    let (mut pair, mut subscriber) = keep_all_between(host(), Arc::new(late.clone()), config, true, &late);
+    (0..3).for_each(|_| pair.send(100));
+    until("the first copy", || late.waiting() > 0);
+    pair.cut();
+    until("the memory", || outstanding(&mut pair) <= 1);
+    late.go_on();
+    pair.mend();
+    until("all are taken or counted", || {
+        while subscriber.reader.take().unwrap().is_some() {}
+        subscriber.reader.counters().taken + subscriber.lost() == 4
+    });
+    until("keep-all", || depth(&pair) == 0);
+    let lost = subscriber.lost();
+    (0..20).for_each(|_| pair.publish_one(8000));
+    pair.wake_sender();
+    assert_eq!((subscriber.sequences_to(24).len(), subscriber.lost() - lost), (20, 0));
+}
+
+#[test]
+fn a_host_that_is_back_after_a_long_cut_is_not_demoted_for_that_time() {
+    let late = DeferredBackend::default();
+    let config = Config { keep_all_timeout_ms: 1000, peer_timeout_ms: 1000, ..Config::default() };
+    let (mut pair, mut subscriber) = keep_all_between(host(), Arc::new(late.clone()), config, true, &late);
+    late.go_on();
+    until("the acknowledgement", || outstanding(&mut pair) == 0);
+    pair.cut();
+    until("the demotion", || depth(&pair) == 1);
+    // Longer than a keep-all host may be without progress over several links.
+    std::thread::sleep(Duration::from_secs(3));
+    pair.events.try_iter().for_each(drop);
+    pair.send(100);
+    late.stall();
+    pair.mend();
+    until("the copy", || late.waiting() == 1);
+    late.go_on();
+    assert_eq!(subscriber.sequences_to(2), [2]);
+    until("keep-all", || depth(&pair) == 0);
+    let warnings = pair.events.try_iter().filter(|event| matches!(event, Event::Warning { .. })).count();
+    assert_eq!((warnings, subscriber.lost()), (0, 0));
+}
+
+#[test]
+fn a_keep_all_host_is_not_demoted_because_a_device_of_the_sender_is_slow() {
+    let late = DeferredBackend::default();
+    let config = Config { keep_all_timeout_ms: 300, peer_timeout_ms: 60_000, ..Config::default() };
+    let (mut pair, mut subscriber) =
+        keep_all_between(Arc::new(late.clone()), host(), config, true, &DeferredBackend::default());
+    until("the acknowledgement", || outstanding(&mut pair) == 0);
+    late.stall();
+    (0..80).for_each(|_| pair.publish_one(100));
+    pair.wake_sender();
+    // Longer than a keep-all host may stall.
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(depth(&pair), 0);
+    late.go_on();
+    assert_eq!((subscriber.sequences_to(81).len(), subscriber.lost()), (80, 0));
+}
+
+/// A peer that answers ring requests as an honest host does, but has the data connection itself: every half second it gives credit for one more byte.
+fn give_credit_by_bytes(pair: &Pair) {
+    use std::io::{Read, Write};
+
+    use rgaps_link::credit::CreditPair;
+    use rgaps_link::tcp::{TcpOptions, TcpRingListener};
+
+    let listener = TcpRingListener::bind("127.0.0.1:0".parse().unwrap(), Duration::from_secs(1)).unwrap();
+    let address = listener.address().to_string();
+    let geometry = Arc::new(Mutex::new(None));
+    let offered = geometry.clone();
+    *pair.peer.alter.lock().unwrap() = Some(Box::new(move |offer| {
+        offer.addresses = vec![address.clone()];
+        *offered.lock().unwrap() = Some(crate::offered_ring::geometry(offer, true).unwrap());
+    }));
+    std::thread::spawn(move || {
+        while let Ok(incoming) = listener.accept(LIMIT) {
+            let geometry = geometry.lock().unwrap().unwrap();
+            let Ok(mut stream) = incoming.agree(&geometry, &TcpOptions::default()) else { continue };
+            let mut reading = stream.try_clone().unwrap();
+            std::thread::spawn(move || while !matches!(reading.read(&mut [0; 4096]), Ok(0)) {});
+            std::thread::spawn(move || {
+                for head in 1.. {
+                    std::thread::sleep(Duration::from_millis(500));
+                    if stream.write_all(&CreditPair::new(rgaps_link::Position::new(head)).encode()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_gives_credit_byte_by_byte_holds_no_message_for_long() {
+    for keep_all in [false, true] {
+        let config = Config {
+            keep_all_timeout_ms: 500,
+            peer_timeout_ms: 500,
+            integrity: "none".to_owned(),
+            ..Config::default()
+        };
+        let mut pair = Pair::configured(host(), host(), 20, config);
+        let _subscriber = pair.subscriber();
+        give_credit_by_bytes(&pair);
+        if keep_all {
+            request_keep_all(&mut pair);
+        }
+        pair.announce(true);
+        until("the link", || pair.status().contains("connected over"));
+        (0..2).for_each(|_| pair.send(20_000));
+        until("the memory", || outstanding(&mut pair) == 0);
+        assert!(!keep_all || depth(&pair) > 0);
+    }
+}
+
+#[test]
+fn what_a_host_holds_comes_free_though_each_of_its_links_acknowledges_a_chunk() {
+    let config = Config { keep_all_timeout_ms: 500, peer_timeout_ms: 500, ..Config::default() };
+    let late = DeferredBackend::default();
+    let (mut pair, _subscriber) = keep_all_between(host(), host(), config, true, &late);
+    until("the acknowledgement", || outstanding(&mut pair) == 0);
+    let proxy = corruption::put_proxy_between(&pair);
+    pair.cut();
+    pair.mend();
+    until("the link", || pair.status().contains("connected over"));
+    // A message takes 2 s, and each link lasts for some chunks.
+    proxy.slow_down(40_000);
+    (0..2).for_each(|_| pair.send(80_000));
+    until("the memory", || {
+        until("the link", || pair.status().contains("connected over"));
+        std::thread::sleep(Duration::from_millis(600));
+        pair.cut();
+        pair.mend();
+        outstanding(&mut pair) == 0
+    });
+    assert!(depth(&pair) > 0, "it is keep-last until it acknowledges a message");
+}
+
+#[test]
+fn messages_of_a_publisher_that_left_are_counted_when_they_are_given_up() {
+    let late = DeferredBackend::default();
+    let (mut pair, mut subscriber) = impatient(&late, 2);
+    until("the acknowledgement", || outstanding(&mut pair) == 0);
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    late.stall();
+    // After this link there is none until the messages are given up.
+    pair.peer.reachable.store(false, Ordering::Release);
+    (0..5).for_each(|_| newcomer.publish(1, 0));
+    newcomer.leave(&pair);
+    until("the gap notice", || subscriber.lost() == 3);
+    until("the newcomer's slot", || {
+        pair.topic.finish_draining();
+        pair.topic.slot_table.draining().next().is_none()
+    });
+    late.go_on();
+    pair.mend();
+    until("the link", || pair.status().contains("connected over"));
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(2), [2]);
+    until("the losses", || subscriber.lost() == 5);
 }

@@ -5,19 +5,21 @@ use std::time::{Duration, Instant};
 use crate::event::Event;
 use crate::sender::Sender;
 
-/// How many times longer than a link may do nothing the other host may hold messages without giving credit, over any number of links.
-const GIVE_UP_FACTOR: u32 = 3;
+/// How many times longer than a link may do nothing the other host may hold a message, over any number of links. A large message takes longer.
+const GIVE_UP_FACTOR: u64 = 3;
 
 impl Sender {
-    /// How long a link may do nothing though there are messages to send. The other host may hold messages without giving credit for
-    /// `GIVE_UP_FACTOR` times as long.
+    /// How long a link may do nothing though there are messages to send: it transfers at least one chunk in that time.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
     }
 
-    /// Whether the other host has held messages for longer than it may, over any number of links.
+    /// Whether the other host has held the oldest message for longer than it may, over any number of links: `GIVE_UP_FACTOR` times the patience, and
+    /// once more for each chunk of the message.
     pub(super) fn holds_too_long(&self) -> bool {
-        !self.outbox.is_empty() && self.holds_since.elapsed() > self.patience() * GIVE_UP_FACTOR
+        let chunks = self.outbox.first_bytes() / self.setup.config.chunk_bytes.max(1);
+        let times = u32::try_from(GIVE_UP_FACTOR + chunks).unwrap_or(u32::MAX);
+        !self.outbox.is_empty() && self.holds_since.elapsed() > self.patience().saturating_mul(times)
     }
 
     /// Demotes a stalled keep-all slot, which would otherwise stop the publishers of this host for good. `since`: when the link last did something, or
@@ -26,7 +28,13 @@ impl Sender {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
         let over_links = patience + Duration::from_millis(self.setup.config.peer_timeout_ms) * 2;
         let is_stalled = since.elapsed() >= patience || self.progressed.elapsed() >= over_links;
-        if !self.setup.control.is_keep_all() || !is_stalled {
+        if is_stalled {
+            self.demote();
+        }
+    }
+
+    fn demote(&mut self) {
+        if !self.setup.control.is_keep_all() {
             return;
         }
         // Again if its host has requested keep-all again meanwhile. An arrival that the slot stalled may have demoted and reported it first.
@@ -79,6 +87,7 @@ impl Sender {
             self.setup.control.mark_left(publisher, last);
         }
         self.outbox.clear();
-        tracing::warn!(messages, "given up, since the other host has given no credit for {} ms", waited.as_millis());
+        self.demote();
+        tracing::warn!(messages, "given up, since the other host has acknowledged none for {} ms", waited.as_millis());
     }
 }
