@@ -10,6 +10,7 @@ pub mod fanout;
 pub mod gpu;
 pub mod host;
 pub mod link;
+pub mod local;
 pub mod measure;
 pub mod notify;
 mod page;
@@ -150,6 +151,8 @@ enum What {
     Notify,
     /// The cost of one more subscriber on the host, against one more bare wake-up.
     Fanout,
+    /// From a publisher to subscribers of the same host, against a warm floor and iceoryx2.
+    Local,
     /// A ring against a bare socket, or against `ib_write_bw`.
     Link {
         /// Transport of the ring.
@@ -182,6 +185,9 @@ enum What {
     /// A subscriber process of `fanout` and `e2e`.
     #[command(hide = true)]
     Subscriber(host::SubscriberArgs),
+    /// A subscriber process of `local`.
+    #[command(hide = true)]
+    LocalSubscriber(local::SubscriberArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -221,13 +227,15 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         },
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
+        Some(What::LocalSubscriber(subscriber)) => return local::subscribe(subscriber),
+        Some(What::Local) => &[local::run],
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
         Some(What::Link { transport: Transport::Tcp }) => &[link::run],
         Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
         Some(What::Scan) => &[rdma::scan],
-        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, link::run, e2e::run],
+        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, local::run, link::run, e2e::run],
     };
     let mut all = Vec::new();
     for bench in benches {
