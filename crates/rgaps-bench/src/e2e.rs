@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The time is from `publish` until the subscriber has the message, or until the bare reader has the last byte. Both are measured in turns. Both sum
-//! what they send and receive (CRC32C, the default), or neither does. A message is published when the one before has been taken ("back to back"), or
+//! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager, all its threads, and of the
+//! bare reader. A message is published when the one before has been taken ("back to back"), or
 //! 30 times a second, so that caches and clocks have cooled down as beside a camera.
 
 use std::time::{Duration, Instant};
@@ -64,6 +65,7 @@ fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integr
         journey.round(bytes)?;
         reference.round(bytes)?;
     }
+    let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let sums = if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" };
     let row = |pace: &str, pairs: &Pairs| {
         let medians = pairs.medians();
@@ -79,7 +81,19 @@ fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integr
         }
     };
     let pairs = Pairs::run(effort.rounds(rounds), || journey.round(bytes), || reference.round(bytes))?;
-    let mut rows = vec![row("back to back", &pairs)];
+    let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
+    let gigabytes = (bytes * effort.rounds(rounds) as u64) as f64 / 1e9;
+    let (ours, theirs) = ((after.0 - before.0) / gigabytes, (after.1 - before.1) / gigabytes);
+    let cpu = Row {
+        case: format!("tcp {name}, {sums}, receiver's CPU"),
+        reference: "bare reader".to_owned(),
+        unit: "s/GB",
+        ours,
+        theirs,
+        ratio: ours / theirs,
+        ..row("", &pairs)
+    };
+    let mut rows = vec![row("back to back", &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());
         // In turns of frames, so that neither warms what the other uses.
@@ -111,7 +125,7 @@ struct Journey {
     publisher: Publisher<Bytes>,
     _node: Node,
     subscribers: Subscribers,
-    _hosts: [Host; 2],
+    hosts: [Host; 2],
 }
 
 impl Journey {
@@ -127,7 +141,11 @@ impl Journey {
         let node = hosts[0].node()?;
         let publisher = host::publisher(BENCH, &node, TOPIC, bytes)?;
         host::wait_for_subscribers(BENCH, &publisher, 1)?;
-        Ok(Self { publisher, _node: node, subscribers, _hosts: hosts })
+        Ok(Self { publisher, _node: node, subscribers, hosts })
+    }
+
+    fn receiver_cpu_seconds(&self) -> Result<f64, BenchError> {
+        self.hosts[1].cpu_seconds()
     }
 
     /// ms from `publish` to the subscriber. The block is written just before, as by a camera.

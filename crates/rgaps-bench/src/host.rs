@@ -77,6 +77,19 @@ impl Host {
         node.map_err(|error| BenchError::failed(self.bench, error))
     }
 
+    /// Seconds of processor time that the manager's threads have used.
+    pub(super) fn cpu_seconds(&self) -> Result<f64, BenchError> {
+        let tasks = format!("/proc/{}/task", self.manager.id());
+        let mut nanoseconds = 0;
+        for task in std::fs::read_dir(tasks).map_err(BenchError::system(self.bench, "the manager's threads"))?.flatten()
+        {
+            // A thread may have ended meanwhile.
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            nanoseconds += text.split(' ').next().and_then(|on_cpu| on_cpu.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(nanoseconds as f64 / 1e9)
+    }
+
     /// Its runtime directory, for processes of the bench.
     pub(super) fn dir(&self) -> &std::path::Path {
         self.dir.path()

@@ -262,6 +262,11 @@ fn available_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
+/// With at least two digits that are not zero.
+fn figure(value: f64) -> String {
+    if value < 1.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+}
+
 fn print(rows: &[Row]) {
     let mut table = output::table(["bench", "case", "ours", "reference", "", "ratio", "bound"]);
     for row in rows {
@@ -273,8 +278,8 @@ fn print(rows: &[Row]) {
         table.add_row([
             row.bench.to_owned(),
             row.case.clone(),
-            format!("{:.1} {}", row.ours, row.unit),
-            format!("{:.1}", row.theirs),
+            format!("{} {}", figure(row.ours), row.unit),
+            figure(row.theirs),
             row.reference.clone(),
             format!("{:.3}", row.ratio),
             bound,

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use rgaps_link::tcp::Summer;
 use rgaps_link::{Integrity, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::ring::{Ring, join, thread};
 use crate::measure::Pairs;
@@ -138,6 +139,8 @@ pub(super) struct Bare {
     landed: Receiver<Instant>,
     /// How many bytes the reader waits for.
     wanted: Arc<AtomicU64>,
+    /// Nanoseconds of processor time that the reader has used.
+    cpu: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -154,13 +157,19 @@ impl Bare {
         incoming.set_read_timeout(Some(TICK)).map_err(system("a socket"))?;
         let memory = RingMemory::create("rgaps-bench-bare", memory_bytes).map_err(failed)?;
         let (wanted, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let cpu = Arc::new(AtomicU64::new(0));
         let (told, landed) = channel();
         let reader = {
-            let (wanted, stop) = (wanted.clone(), stop.clone());
-            thread("bench-bare", move || fill(&incoming, &memory, integrity, &wanted, &told, &stop))?
+            let (wanted, cpu, stop) = (wanted.clone(), cpu.clone(), stop.clone());
+            thread("bench-bare", move || fill(&incoming, &memory, integrity, (&wanted, &cpu), &told, &stop))?
         };
         let summer = (integrity == Integrity::Crc32c).then(Summer::new);
-        Ok(Self { stream, summer, landed, wanted, stop, threads: vec![reader] })
+        Ok(Self { stream, summer, landed, wanted, cpu, stop, threads: vec![reader] })
+    }
+
+    /// Seconds of processor time that the reader has used.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu.load(Ordering::Acquire) as f64 / 1e9
     }
 
     /// Seconds until the reader has all of `data`.
@@ -198,7 +207,7 @@ fn fill(
     stream: &TcpStream,
     memory: &RingMemory,
     integrity: Integrity,
-    wanted: &AtomicU64,
+    (wanted, cpu): (&AtomicU64, &AtomicU64),
     told: &Sender<Instant>,
     stop: &AtomicBool,
 ) {
@@ -215,6 +224,8 @@ fn fill(
                     black_box(summer.sum());
                 }
                 filled += n as u64;
+                let used = clock_gettime(ClockId::ThreadCPUTime);
+                cpu.store((used.tv_sec * 1_000_000_000 + used.tv_nsec) as u64, Ordering::Release);
                 if filled == wanted.load(Ordering::Acquire) && told.send(Instant::now()).is_err() {
                     return;
                 }
