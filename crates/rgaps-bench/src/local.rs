@@ -146,7 +146,7 @@ enum Source {
         wake: BareWake,
     },
     #[cfg(feature = "iceoryx2")]
-    Iceoryx2(iceoryx::Source),
+    Iceoryx2(Box<iceoryx::Source>),
 }
 
 /// A message that is filled and not published.
@@ -171,7 +171,7 @@ impl Crowd {
             #[cfg(feature = "iceoryx2")]
             System::Iceoryx2 => {
                 let name = format!("rgaps/{name}/{}", std::process::id());
-                (Source::Iceoryx2(iceoryx::Source::new(&name, bytes)?), name)
+                (Source::Iceoryx2(Box::new(iceoryx::Source::new(&name, bytes)?)), name)
             }
         };
         let mut children = Children::default();
@@ -270,7 +270,7 @@ enum Sink {
         last: u64,
     },
     #[cfg(feature = "iceoryx2")]
-    Iceoryx2(iceoryx::Sink),
+    Iceoryx2(Box<iceoryx::Sink>),
 }
 
 impl Sink {
@@ -289,7 +289,7 @@ impl Sink {
                 Ok(Self::Floor { memory, page: page.again()?, wait, last: 0 })
             }
             #[cfg(feature = "iceoryx2")]
-            System::Iceoryx2 => Ok(Self::Iceoryx2(iceoryx::Sink::new(&args.topic)?)),
+            System::Iceoryx2 => Ok(Self::Iceoryx2(Box::new(iceoryx::Sink::new(&args.topic)?))),
         }
     }
 
