@@ -151,7 +151,7 @@ enum Source {
 
 /// A message that is filled and not published.
 enum Filled {
-    Rgaps(Loan<Bytes>),
+    Rgaps(Box<Loan<Bytes>>),
     Floor,
     #[cfg(feature = "iceoryx2")]
     Iceoryx2(iceoryx::Filled),
@@ -217,7 +217,7 @@ impl Crowd {
                 let mut loan = publisher.loan(Bytes::new(self.bytes)).map_err(failed)?;
                 loan.fill(number as u8);
                 host::mark(&mut loan, number);
-                Ok(Filled::Rgaps(loan))
+                Ok(Filled::Rgaps(Box::new(loan)))
             }
             Source::Floor { memory, .. } => {
                 crate::link::write(memory, self.bytes, number as u8)?;
