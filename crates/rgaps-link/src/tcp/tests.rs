@@ -162,6 +162,31 @@ fn a_peer_that_exceeds_its_credit_is_disconnected_before_it_overwrites() {
 }
 
 #[test]
+fn records_arrive_whole_wherever_their_bytes_are_split() {
+    let sizes: Vec<usize> = (0..40).map(|i| [0, 1, 3, 700, 2048][i % 5]).collect();
+    let contents: Vec<Vec<u8>> = sizes.iter().map(|size| (0..*size).map(|i| (i * 7 + size) as u8).collect()).collect();
+    let stream: Vec<u8> =
+        (0..).zip(&contents).flat_map(|(i, data)| record_bytes(i, i + 1, data.len() as u64, data)).collect();
+    for piece in [1, 2, 67, 68, 69, 73, 500, 5000] {
+        let (mut client, mut receiver) = raw_client(small(), TcpOptions::default());
+        client.set_nodelay(true).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in stream.chunks(piece) {
+                    client.write_all(part).unwrap();
+                    thread::yield_now();
+                }
+            });
+            for content in &contents {
+                let record = receiver.next(WATCHDOG).unwrap().unwrap();
+                assert!(payload(&receiver, &record) == *content, "pieces of {piece} B");
+                assert_eq!(receiver.release(record).unwrap(), Release::Intact);
+            }
+        });
+    }
+}
+
+#[test]
 fn a_record_out_of_sequence_is_refused() {
     let (error, ..) = read_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Sequence { .. })), "{error}");
