@@ -292,15 +292,15 @@ impl TcpReceiver {
             self.end(error.clone(), Shutdown::Both);
             return Err(error);
         }
-        self.give_back_pages(silent);
+        let give_back_in = self.give_back_pages(silent);
         let mut rest = deadline.saturating_duration_since(now);
         if rest.is_zero() {
             return Ok(false);
         }
         if missing > 0 {
             rest = rest.min(self.options.stall_timeout - silent);
-        } else if let Some(after) = self.options.give_back_after.filter(|_| !self.gave_back) {
-            rest = rest.min(after.saturating_sub(silent).max(Duration::from_millis(1)));
+        } else if let Some(give_back_in) = give_back_in {
+            rest = rest.min(give_back_in);
         }
         let is_readable = socket::wait_to_receive(&self.stream, rest, self.unsent.is_pending())
             .map_err(|errno| broken("waiting for records", errno))?;
@@ -311,15 +311,20 @@ impl TcpReceiver {
         Ok(true)
     }
 
-    /// Frees the ring's pages, once, if no record has arrived for long and the consumer holds nothing.
-    fn give_back_pages(&mut self, silent: Duration) {
-        let Some(after) = self.options.give_back_after.filter(|_| !self.gave_back) else { return };
+    /// Frees the ring's pages, once, if no record has arrived for long and the consumer holds nothing. Returns in how long that is to be done.
+    fn give_back_pages(&mut self, silent: Duration) -> Option<Duration> {
+        let after = self.options.give_back_after?;
         let is_empty = self.under_way.is_none() && self.ready.is_empty() && self.held.is_empty();
-        if silent >= after && is_empty && self.ring.geometry().flow_control() == FlowControl::On {
-            self.gave_back = true;
-            let done = self.memory.give_back_pages();
-            tracing::debug!(done, ring_bytes = self.memory.bytes(), "idle ring gave its pages back");
+        if self.gave_back || !is_empty || self.ring.geometry().flow_control() == FlowControl::Off {
+            return None;
         }
+        if silent < after {
+            return Some(after - silent);
+        }
+        self.gave_back = true;
+        let done = self.memory.give_back_pages();
+        tracing::debug!(done, ring_bytes = self.memory.bytes(), "idle ring gave its pages back");
+        None
     }
 
     fn end(&mut self, error: LinkError, how: Shutdown) {
