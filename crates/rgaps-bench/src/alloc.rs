@@ -42,17 +42,8 @@ fn case(effort: Effort, mix: &Mix, fill: u64) -> Result<Row, BenchError> {
     let live = fill_both(&mut ours, &mut theirs, mix, until);
     let pairs =
         Pairs::run::<BenchError>(effort.rounds(60), || churn(&mut ours, mix, live), || churn(&mut theirs, mix, live))?;
-    let medians = pairs.medians();
-    Ok(Row {
-        bench: BENCH,
-        case: format!("{}, {fill} % full", mix.name),
-        reference: "bare rlsf".to_owned(),
-        unit: "ns a pair",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: Some(Bound::AtMost(1.2)),
-    })
+    let case = format!("{}, {fill} % full", mix.name);
+    Ok(Row::of_pairs((BENCH, case), "bare rlsf", "ns a pair", &pairs, Some(Bound::AtMost(1.2))))
 }
 
 /// The operation of both sides: replace the n-th live block by a new one.

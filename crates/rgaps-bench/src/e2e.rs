@@ -68,31 +68,15 @@ fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integr
     let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let sums = if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" };
     let row = |pace: &str, pairs: &Pairs| {
-        let medians = pairs.medians();
-        Row {
-            bench: BENCH,
-            case: format!("tcp {name}, {sums}, {pace}"),
-            reference: "bare socket".to_owned(),
-            unit: "ms",
-            ours: medians.ours,
-            theirs: medians.theirs,
-            ratio: medians.ratio,
-            bound: Some(AT_MOST),
-        }
+        let case = format!("tcp {name}, {sums}, {pace}");
+        Row::of_pairs((BENCH, case), "bare socket", "ms", pairs, Some(AT_MOST))
     };
     let pairs = Pairs::run(effort.rounds(rounds), || journey.round(bytes), || reference.round(bytes))?;
     let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let gigabytes = (bytes * effort.rounds(rounds) as u64) as f64 / 1e9;
     let (ours, theirs) = ((after.0 - before.0) / gigabytes, (after.1 - before.1) / gigabytes);
-    let cpu = Row {
-        case: format!("tcp {name}, {sums}, receiver's CPU"),
-        reference: "bare reader".to_owned(),
-        unit: "s/GB",
-        ours,
-        theirs,
-        ratio: ours / theirs,
-        ..row("", &pairs)
-    };
+    let case = format!("tcp {name}, {sums}, receiver's CPU");
+    let cpu = Row::of((BENCH, case), "bare reader", "s/GB", (ours, theirs), Some(AT_MOST));
     let mut rows = vec![row("back to back", &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());

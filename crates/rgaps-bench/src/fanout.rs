@@ -63,17 +63,8 @@ type Samples = (Vec<f64>, Vec<f64>);
 
 /// The line of a single count.
 fn level(name: &str, count: u8, (ours, theirs): &Samples) -> Row {
-    let medians = Pairs::of(ours.clone(), theirs.clone()).medians();
-    Row {
-        bench: BENCH,
-        case: format!("{name} N={count}"),
-        reference: REFERENCE.to_owned(),
-        unit: "us to the median subscriber",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: None,
-    }
+    let pairs = Pairs::of(ours.clone(), theirs.clone());
+    Row::of_pairs((BENCH, format!("{name} N={count}")), REFERENCE, "us to the median subscriber", &pairs, None)
 }
 
 /// The slope from the fewest to the most.
@@ -82,16 +73,8 @@ fn slope(name: &str, samples: &[Samples; COUNTS.len()]) -> Row {
     let more = f64::from(COUNTS[COUNTS.len() - 1] - COUNTS[0]);
     let ours = (median(most.0.clone()) - median(fewest.0.clone())) / more;
     let theirs = (median(most.1.clone()) - median(fewest.1.clone())) / more;
-    Row {
-        bench: BENCH,
-        case: format!("{name}, each subscriber more"),
-        reference: REFERENCE.to_owned(),
-        unit: "us",
-        ours,
-        theirs,
-        ratio: ours / theirs,
-        bound: Some(Bound::AtMost(1.3)),
-    }
+    let case = format!("{name}, each subscriber more");
+    Row::of((BENCH, case), REFERENCE, "us", (ours, theirs), Some(Bound::AtMost(1.3)))
 }
 
 /// A topic with a publisher in this process and N subscriber processes.
@@ -138,16 +121,9 @@ impl Fan {
         }
         let places = proofs.iter().map(|[device, inode, offset, _]| (device, inode, offset)).collect::<BTreeSet<_>>();
         let places = places.len() as f64;
-        Ok(Row {
-            bench: BENCH,
-            case: format!("{name} N={}: places in memory, each r--s", self.count),
-            reference: "one block, read in place".to_owned(),
-            unit: "places",
-            ours: places,
-            theirs: 1.0,
-            ratio: places,
-            bound: Some(Bound::AtMost(1.0)),
-        })
+        let case = format!("{name} N={}: places in memory, each r--s", self.count);
+        let bound = Some(Bound::AtMost(1.0));
+        Ok(Row::of((BENCH, case), "one block, read in place", "places", (places, 1.0), bound))
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Row {
     pub theirs: f64,
     /// Median over pairs of ours divided by the reference.
     pub ratio: f64,
+    /// In which the median ratio of all possible rounds is, with a probability of 95 %; `None` for what is not measured in pairs.
+    pub interval: Option<[f64; 2]>,
     /// The bound that the project promises, if any.
     pub bound: Option<Bound>,
 }
@@ -73,6 +75,30 @@ pub enum Bound {
 }
 
 impl Row {
+    /// A row of figures that were measured in alternation.
+    pub(crate) fn of_pairs(
+        (bench, case): (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        pairs: &measure::Pairs,
+        bound: Option<Bound>,
+    ) -> Self {
+        let measure::Medians { ours, theirs, ratio, interval } = pairs.medians();
+        Self { bench, case, reference: reference.to_owned(), unit, ours, theirs, ratio, interval, bound }
+    }
+
+    /// A row of two figures.
+    pub(crate) fn of(
+        (bench, case): (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        (ours, theirs): (f64, f64),
+        bound: Option<Bound>,
+    ) -> Self {
+        let (reference, ratio, interval) = (reference.to_owned(), ours / theirs, None);
+        Self { bench, case, reference, unit, ours, theirs, ratio, interval, bound }
+    }
+
     /// Whether the ratio meets its bound; true if there is none.
     pub fn holds(&self) -> bool {
         match self.bound {
@@ -268,7 +294,7 @@ fn figure(value: f64) -> String {
 }
 
 fn print(rows: &[Row]) {
-    let mut table = output::table(["bench", "case", "ours", "reference", "", "ratio", "bound"]);
+    let mut table = output::table(["bench", "case", "ours", "reference", "", "ratio", "95 %", "bound"]);
     for row in rows {
         let bound = match row.bound {
             None => String::new(),
@@ -282,6 +308,7 @@ fn print(rows: &[Row]) {
             figure(row.theirs),
             row.reference.clone(),
             format!("{:.3}", row.ratio),
+            row.interval.map_or(String::new(), |[least, most]| format!("{least:.2} to {most:.2}")),
             bound,
         ]);
     }

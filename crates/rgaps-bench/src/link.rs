@@ -73,17 +73,8 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     }
     let rate = |took: f64| bytes as f64 / took / 1e9;
     let pairs = Pairs::run(rounds, || ring.transfer(data).map(rate), || bare.transfer(data).map(rate))?;
-    let medians = pairs.medians();
-    Ok(Row {
-        bench: BENCH,
-        case: format!("tcp {name}, no checksums"),
-        reference: "bare socket".to_owned(),
-        unit: "GB/s",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: (bytes == BOUND_BYTES).then_some(Bound::AtLeast(0.9)),
-    })
+    let bound = (bytes == BOUND_BYTES).then_some(Bound::AtLeast(0.9));
+    Ok(Row::of_pairs((BENCH, format!("tcp {name}, no checksums")), "bare socket", "GB/s", &pairs, bound))
 }
 
 /// The cost of the default checksums.
@@ -97,17 +88,7 @@ fn integrity(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     }
     let rate = |took: f64| bytes as f64 / took / 1e9;
     let pairs = Pairs::run(rounds, || with.transfer(data).map(rate), || without.transfer(data).map(rate))?;
-    let medians = pairs.medians();
-    Ok(Row {
-        bench: BENCH,
-        case: format!("tcp {name}, crc32c"),
-        reference: "no checksums".to_owned(),
-        unit: "GB/s",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: None,
-    })
+    Ok(Row::of_pairs((BENCH, format!("tcp {name}, crc32c")), "no checksums", "GB/s", &pairs, None))
 }
 
 fn ring(integrity: Integrity) -> Result<Ring, BenchError> {

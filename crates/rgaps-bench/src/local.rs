@@ -117,17 +117,9 @@ fn against(
         ours.round()?;
         theirs.round()?;
     }
-    let medians = Pairs::run(rounds, || ours.round(), || theirs.round())?.medians();
-    Ok(Row {
-        bench: BENCH,
-        case: format!("{name} N={count}"),
-        reference: reference.to_owned(),
-        unit: "us to the median subscriber",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: Some(Bound::AtMost(bound)),
-    })
+    let pairs = Pairs::run(rounds, || ours.round(), || theirs.round())?;
+    let case = format!("{name} N={count}");
+    Ok(Row::of_pairs((BENCH, case), reference, "us to the median subscriber", &pairs, Some(Bound::AtMost(bound))))
 }
 
 /// A publisher here, and its subscriber processes.

@@ -18,6 +18,8 @@ pub struct Medians {
     pub theirs: f64,
     /// Median of ours divided by the reference, pair by pair.
     pub ratio: f64,
+    /// The interval in which the median ratio of all possible rounds is, with a probability of 95 %.
+    pub interval: Option<[f64; 2]>,
 }
 
 impl Pairs {
@@ -47,8 +49,14 @@ impl Pairs {
 
     /// The medians.
     pub fn medians(&self) -> Medians {
-        let ratios = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
-        Medians { ours: median(self.ours.clone()), theirs: median(self.theirs.clone()), ratio: median(ratios) }
+        let ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
+        let interval = interval(ratios.clone());
+        Medians {
+            ours: median(self.ours.clone()),
+            theirs: median(self.theirs.clone()),
+            ratio: median(ratios),
+            interval,
+        }
     }
 }
 
@@ -60,6 +68,20 @@ pub fn median(mut values: Vec<f64>) -> f64 {
         n if n % 2 == 1 => values[n / 2],
         n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
     }
+}
+
+/// The 95 % interval of a median, between two of the values in their order; `None` for too few values.
+///
+/// Source      the sign test: the number of values below the median is binomial, here by its normal approximation. J.-Y. Le Boudec, Performance
+///             Evaluation of Computer and Communication Systems, EPFL Press, 2010, section 2.2.2.
+pub fn interval(mut values: Vec<f64>) -> Option<[f64; 2]> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let first = (count / 2.0 - 0.98 * count.sqrt()).floor();
+    let last = (count / 2.0 + 1.0 + 0.98 * count.sqrt()).ceil();
+    // Counted from 1.
+    let place = |number: f64| (number >= 1.0).then(|| values.get(number as usize - 1).copied()).flatten();
+    Some([place(first)?, place(last)?])
 }
 
 /// The value that `percent` of the values are at most; 0 if there is none.
@@ -99,6 +121,13 @@ mod tests {
         assert_eq!(order.into_inner(), "ottoot");
         let medians = pairs.medians();
         assert_eq!((medians.ours, medians.theirs, medians.ratio), (3.0, 2.0, 1.5));
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_where_tables_have_it() {
+        // n = 100: from the 40th to the 61st value in their order (Le Boudec, table A.1, has 40 and 61).
+        assert_eq!(interval((1..=100).rev().map(f64::from).collect()), Some([40.0, 61.0]));
+        assert_eq!(interval(vec![1.0; 5]), None);
     }
 
     #[test]

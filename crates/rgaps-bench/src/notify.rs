@@ -70,17 +70,9 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
         for mechanism in mechanisms() {
             let mut crowd = Crowd::new(mechanism, waiters)?;
             let pairs = Pairs::run(effort.rounds(400), || crowd.round(), || bare.round())?;
-            let medians = pairs.medians();
-            rows.push(Row {
-                bench: BENCH,
-                case: format!("{} N={waiters}", name(mechanism)),
-                reference: "bare futex broadcast".to_owned(),
-                unit: "us to the median waiter",
-                ours: medians.ours,
-                theirs: medians.theirs,
-                ratio: medians.ratio,
-                bound: (mechanism == Mechanism::Futex).then_some(Bound::AtMost(1.3)),
-            });
+            let case = format!("{} N={waiters}", name(mechanism));
+            let bound = (mechanism == Mechanism::Futex).then_some(Bound::AtMost(1.3));
+            rows.push(Row::of_pairs((BENCH, case), "bare futex broadcast", "us to the median waiter", &pairs, bound));
         }
     }
     Ok(rows)

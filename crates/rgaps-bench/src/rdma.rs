@@ -97,16 +97,8 @@ fn credit_row(case: String, credits: f64, geometry: &RingGeometry) -> Row {
         watermark => bytes as f64 / watermark as f64 + 1.0,
     };
     let (ours, theirs) = (credits * 1000.0, most.min(records as f64) * 1000.0);
-    Row {
-        bench: "scan",
-        case,
-        reference: "the most that the watermark allows".to_owned(),
-        unit: "credits per 1000 messages",
-        ours,
-        theirs,
-        ratio: ours / theirs,
-        bound: Some(Bound::AtMost(1.0)),
-    }
+    let reference = "the most that the watermark allows";
+    Row::of(("scan", case), reference, "credits per 1000 messages", (ours, theirs), Some(Bound::AtMost(1.0)))
 }
 
 struct Case {
@@ -139,21 +131,13 @@ fn case(
     };
     let write_bytes = u64::from(options.chunk_bytes) + 64;
     let theirs = || write_bw(ports, write_bytes, (messages * bytes).div_ceil(write_bytes).max(5));
-    let medians = Pairs::run(rounds, ours, theirs)?.medians();
+    let pairs = Pairs::run(rounds, ours, theirs)?;
     if ring.copies() != 0 {
         return Err(failed("payload was copied on its way"));
     }
     let credits = (ring.credits() - credits_before) as f64 / (rounds as u64 * messages) as f64;
-    let row = Row {
-        bench: what.bench,
-        case: what.case,
-        reference: format!("ib_write_bw, {} KiB a write", write_bytes >> 10),
-        unit: "MB/s",
-        ours: medians.ours,
-        theirs: medians.theirs,
-        ratio: medians.ratio,
-        bound: what.bound,
-    };
+    let reference = format!("ib_write_bw, {} KiB a write", write_bytes >> 10);
+    let row = Row::of_pairs((what.bench, what.case), &reference, "MB/s", &pairs, what.bound);
     Ok((row, credits))
 }
 

@@ -284,9 +284,7 @@ fn row(
     (ours, theirs): (Vec<f64>, Vec<f64>),
     bound: Option<Bound>,
 ) -> Row {
-    let medians = Pairs::of(ours, theirs).medians();
-    let reference = reference.to_owned();
-    Row { bench, case, reference, unit, ours: medians.ours, theirs: medians.theirs, ratio: medians.ratio, bound }
+    Row::of_pairs((bench, case), reference, unit, &Pairs::of(ours, theirs), bound)
 }
 
 /// GB/s for messages of one length and their times in µs.

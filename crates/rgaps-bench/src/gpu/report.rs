@@ -266,6 +266,7 @@ mod tests {
             ours: 48.0,
             theirs: 50.0,
             ratio: 0.96,
+            interval: None,
             bound: Some(Bound::AtLeast(0.97)),
         }];
         let tables = vec![Table {
