@@ -44,9 +44,8 @@ impl ReadBuffer {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads until it has `wanted` bytes, at most its size, without blocking. Returns how many reads brought bytes.
-    pub(crate) fn fill(&mut self, stream: &TcpStream, wanted: usize) -> Result<u64, Stopped> {
-        let mut reads = 0;
+    /// Reads until it has `wanted` bytes, at most its size, without blocking. Counts the reads that bring bytes.
+    pub(crate) fn fill(&mut self, stream: &TcpStream, wanted: usize, reads: &mut u64) -> Result<(), Stopped> {
         while self.bytes().len() < wanted {
             if self.start > 0 {
                 self.bytes.copy_within(self.start..self.end, 0);
@@ -55,11 +54,11 @@ impl ReadBuffer {
             match socket::receive(stream, &mut self.bytes[self.end..]) {
                 Ok(None) => return Err(Stopped::Blocked),
                 Ok(Some(0)) => return Err(Stopped::End),
-                Ok(Some(n)) => (self.end, reads) = (self.end + n, reads + 1),
+                Ok(Some(n)) => (self.end, *reads) = (self.end + n, *reads + 1),
                 Err(errno) => return Err(Stopped::Broken(errno)),
             }
         }
-        Ok(reads)
+        Ok(())
     }
 
     /// Drops its first `count` bytes.

@@ -176,13 +176,13 @@ impl TcpReceiver {
     fn read(&mut self, landing: Option<&mut dyn Landing>) -> Result<RingRecord, Incomplete> {
         let sum_bytes = self.ring.geometry().integrity().sum_bytes();
         if self.under_way.is_none() {
-            self.counters.reads += self.buffer.fill(&self.stream, HEADER_BYTES + sum_bytes)?;
+            self.buffer.fill(&self.stream, HEADER_BYTES + sum_bytes, &mut self.counters.reads)?;
             self.begin()?;
         }
         let Some(record) = &mut self.under_way else { return Err(Incomplete::Blocked) };
         if !record.has_place {
             let envelope_bytes = record.header.envelope_bytes as usize;
-            self.counters.reads += self.buffer.fill(&self.stream, envelope_bytes)?;
+            self.buffer.fill(&self.stream, envelope_bytes, &mut self.counters.reads)?;
             let envelope = &self.buffer.bytes()[..envelope_bytes];
             record.place(landing, envelope, &self.memory)?;
             self.summer.iter_mut().for_each(|summer| summer.add(envelope.into()));
@@ -216,7 +216,7 @@ impl TcpReceiver {
             }
         }
         if let Some(summer) = &self.summer {
-            self.counters.reads += self.buffer.fill(&self.stream, SUM_BYTES)?;
+            self.buffer.fill(&self.stream, SUM_BYTES, &mut self.counters.reads)?;
             integrity::check("a record", std::array::from_fn(|i| self.buffer.bytes()[i]), summer.sum())?;
             self.buffer.consume(SUM_BYTES);
         }
@@ -430,7 +430,9 @@ impl LinkReceiver for TcpReceiver {
     fn read_ahead(&mut self) {
         let is_lossy = self.ring.geometry().flow_control() == FlowControl::Off;
         self.unsent.send(&self.stream);
-        while is_lossy || self.ready.len() < READ_AHEAD_MAX {
+        // At most one lap: without flow control the peer may send for ever.
+        let lap = self.ring.tail().forward(self.ring.geometry().ring_bytes());
+        while (is_lossy || self.ready.len() < READ_AHEAD_MAX) && self.ring.tail() <= lap {
             // The next call of `next` returns an error.
             let Ok(Some(record)) = self.poll(None) else { return };
             if self.ready.len() == READ_AHEAD_MAX {

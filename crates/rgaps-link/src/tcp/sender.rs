@@ -245,14 +245,15 @@ impl TcpSender {
         Ok(posted)
     }
 
-    /// Places records of one piece, or a larger one, as far as there is room. Returns how many, and whether there was room.
+    /// Places records of one piece, at most a chunk together, or a larger one, as far as there is room. Returns how many, and whether there was room.
     fn place_group(&mut self, records: &[Record<'_>]) -> Result<(usize, bool), LinkError> {
+        let most = PIECE_BYTES.min(self.ring.geometry().chunk_bytes() as usize);
         let mut bytes = 0;
         let mut count = 0;
         for (record, frame) in records.iter().zip(self.frames.iter_mut()) {
             let header = record.header(self.ring.next_record(), self.ring.geometry()).map_err(LinkError::Unsendable)?;
             bytes += header.payload_bytes as usize;
-            if count > 0 && bytes > PIECE_BYTES {
+            if count > 0 && bytes > most {
                 break;
             }
             let completes = record.is_last().then(|| record.message());

@@ -278,6 +278,80 @@ fn a_batch_for_a_peer_that_reads_slowly_ends_after_the_record_that_had_to_wait()
     });
 }
 
+/// The time-out is for a record of `chunk_bytes`, not for all that fit into a piece.
+#[test]
+fn a_peer_that_takes_each_record_in_time_keeps_the_link() {
+    let tcp = TcpOptions {
+        send_timeout: Duration::from_secs(1),
+        socket_buffer_bytes: Some(32 << 10),
+        ..TcpOptions::default()
+    };
+    let options = RingOptions { ring_bytes: 16 << 20, chunk_bytes: 16 << 10, ..RingOptions::default() };
+    let listener = listener();
+    let setup = setup(options, tcp);
+    let (geometry, address) = (setup.geometry, listener.address());
+    let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
+    let mut sender = TcpSender::connect(address, TOKEN, geometry, tcp).unwrap();
+    let mut receiver = accept.join().unwrap();
+    let data = vec![7; 16_000];
+    let total = data.len() as u64;
+    let heads: Vec<_> =
+        (1..=32).map(|id| MessageHead { id: MessageId(id), name: MessageName::default(), total }).collect();
+    let records: Vec<_> = heads.iter().map(|head| head.first(b"", &data)).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in &records {
+                thread::sleep(Duration::from_millis(100));
+                assert!(receiver.next(WATCHDOG).unwrap().is_some());
+            }
+        });
+        let mut posted = 0;
+        while posted < records.len() {
+            posted += sender.post(&records[posted..]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_record_that_begins_after_a_long_silence_is_no_stall() {
+    let tcp = TcpOptions { stall_timeout: Duration::from_millis(300), ..TcpOptions::default() };
+    let (mut stream, mut receiver) = raw_client(small(), tcp);
+    assert_eq!(receiver.next(Duration::from_millis(10)), Ok(None));
+    // Longer than a record may stall. Nothing is under way.
+    thread::sleep(Duration::from_millis(400));
+    let record = record_bytes(0, 1, 4, b"data");
+    stream.write_all(&record[..10]).unwrap();
+    assert_eq!(receiver.next(Duration::from_millis(100)), Ok(None));
+    stream.write_all(&record[10..]).unwrap();
+    assert!(receiver.next(WATCHDOG).unwrap().is_some());
+}
+
+#[test]
+fn reading_ahead_ends_though_the_peer_sends_without_end() {
+    let options = RingOptions { flow_control: FlowControl::Off, ..small() };
+    let (mut stream, mut receiver) = raw_client(options, TcpOptions::default());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for batch in (0_u64..).step_by(256) {
+                let bytes: Vec<u8> = (batch..batch + 256).flat_map(|i| record_bytes(i, i + 1, 64, &[7; 64])).collect();
+                if stop.load(std::sync::atomic::Ordering::Relaxed) || stream.write_all(&bytes).is_err() {
+                    return;
+                }
+            }
+        });
+        while receiver.counters().records == 0 {
+            receiver.read_ahead();
+        }
+        let before = receiver.counters().records;
+        receiver.read_ahead();
+        let records = receiver.counters().records - before;
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        receiver.close();
+        assert!(records <= small().ring_bytes / 128 + 1, "{records} records, more than a lap");
+    });
+}
+
 #[test]
 fn a_foreign_peer_is_refused_and_the_right_one_still_connects() {
     let listener = listener();

@@ -124,9 +124,22 @@ impl Messages {
 
     /// What a complete record says: what `place` found out when it began, or else what is in the ring.
     pub(super) fn events_of(&mut self, record: &RingRecord, link: &dyn LinkReceiver) -> Result<Events, String> {
-        if let Some((_, events)) = self.placed.take_if(|(placed, _)| *placed == record.header().record) {
-            return events;
+        let events = match self.placed.take_if(|(placed, _)| *placed == record.header().record) {
+            Some((_, events)) => events?,
+            None => self.events_in_ring(record, link)?,
+        };
+        // Only now is the envelope known to be undamaged.
+        for event in events {
+            if let Assembled::Begin { message, name, .. } = event
+                && let Some(partial) = self.partial.get(&message)
+            {
+                self.state.received.note_first(name, partial.previous);
+            }
         }
+        Ok(events)
+    }
+
+    fn events_in_ring(&mut self, record: &RingRecord, link: &dyn LinkReceiver) -> Result<Events, String> {
         let events = self.assembler.push(record.header(), record.payload()).map_err(|error| error.to_string())?;
         let mut bytes = [0; ENVELOPE_BYTES_MAX];
         let length = record.header().envelope_bytes as usize;
@@ -181,7 +194,6 @@ impl Messages {
         if info.source_host != self.setup.host.0 {
             return Err("it sends a message of another host's publisher".to_owned());
         }
-        self.state.received.note_first(name, opened.gap.previous);
         let Gap { previous, is_notice } = opened.gap;
         let (source, history_depth, meta_bytes) = (opened.source, opened.history_depth, opened.meta.len());
         let mut meta = [0; META_BYTES_MAX];

@@ -1,5 +1,9 @@
 //! Data land where subscribers read them, or go through the ring if they must.
 
+use rgaps_link::tcp::HELLO_BYTES;
+use rgaps_testing::{Swap, Toward};
+
+use super::unsent::{NEWCOMER, Newcomer};
 use super::*;
 
 #[test]
@@ -86,4 +90,24 @@ fn what_the_sender_overwrites_in_the_ring_is_discarded_and_counted() {
     assert_eq!(taken + subscriber.lost(), 2001);
     let status = pair.to().topic.inbound[&FROM].status();
     assert!(!status.contains(" 0 torn"), "{status}");
+}
+
+/// A new publisher's first eight messages were skipped. Its next one says so in its envelope, and the first record that does is damaged.
+#[test]
+fn a_damaged_envelope_of_a_first_record_hides_no_loss() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let proxy = corruption::put_proxy_between(&pair);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    pair.cut();
+    let mut newcomer = Newcomer::join(&pair, NEWCOMER);
+    newcomer.send(&pair, 10);
+    // The envelope's `previous`, behind the header and its sum.
+    proxy.order(Swap { toward: Toward::Listener, after: HELLO_BYTES as u64 + 64 + 4 + 72, apart: 2 });
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(10), [9, 10]);
+    assert_eq!(proxy.swaps(), 1);
+    until("the losses", || subscriber.lost() == 8);
 }
