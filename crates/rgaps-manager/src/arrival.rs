@@ -147,13 +147,7 @@ impl Arrival {
     fn turn(&mut self) -> Result<(), String> {
         let copying = !self.landed.is_empty();
         let timeout = if copying { Duration::ZERO } else { TICK };
-        // Without flow control all records go through the ring. One that had a place could be torn before it is returned, and a device may have copies
-        // of a torn message still to make when its block is used again.
-        let next = match self.messages.is_lossless {
-            true => self.link.next_into(timeout, &mut self.messages),
-            false => self.link.next(timeout),
-        };
-        match next.map_err(|error| error.to_string())? {
+        match self.link.next_into(timeout, &mut self.messages).map_err(|error| error.to_string())? {
             Some(record) => self.accept(record)?,
             None if copying => {
                 self.wait_for_copy(COPY_TICK)?;

@@ -35,8 +35,8 @@ use crate::tcp::integrity::{self, CREDIT_FRAME_BYTES, SUM_BYTES, Summer, credit_
 use crate::tcp::read_buffer::{ReadBuffer, Stopped};
 use crate::tcp::socket::{self, TcpOptions, broken, errno};
 
-/// Most records that are read ahead of the consumer.
-const READ_AHEAD_MAX: usize = 1024;
+/// Most records that are read ahead of the consumer: those of a ring of 64 MiB with the smallest chunks.
+const READ_AHEAD_MAX: usize = 16 << 10;
 /// Most bytes of one read. A larger read opens the sender's window later, and the socket's buffers have left the cache by then: on loopback
 /// `rgaps bench link` is a third slower with 1 MiB.
 const READ_BYTES_MAX: u64 = 64 << 10;
@@ -424,7 +424,10 @@ impl LinkReceiver for TcpReceiver {
     }
 
     fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {
-        self.next_until(timeout, Some(landing))
+        // Without flow control a record that has a place could be torn before it is returned, and a device may have copies of a torn message still to
+        // make when the memory is used again.
+        let is_lossless = self.ring.geometry().flow_control() == FlowControl::On;
+        self.next_until(timeout, is_lossless.then_some(landing))
     }
 
     fn read_ahead(&mut self) {

@@ -11,9 +11,10 @@ use crate::contract_suite;
 use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions};
-use crate::link::{LinkReceiver, LinkSender, Release, RingRecord};
+use crate::link::{Landing, LandingPlace, LinkReceiver, LinkSender, Release, RingRecord};
 use crate::memory::RingMemory;
-use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName, RecordError, RecordSequence};
+use crate::position::RingSpan;
+use crate::record::{HEADER_BYTES, MessageHead, MessageId, MessageName, RecordError, RecordHeader, RecordSequence};
 use crate::ring::AdmitError;
 use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
@@ -324,6 +325,23 @@ fn a_record_that_begins_after_a_long_silence_is_no_stall() {
     assert_eq!(receiver.next(Duration::from_millis(100)), Ok(None));
     stream.write_all(&record[10..]).unwrap();
     assert!(receiver.next(WATCHDOG).unwrap().is_some());
+}
+
+struct Refused;
+
+impl Landing for Refused {
+    fn place(&mut self, header: &RecordHeader, _: RingSpan, _: &[u8]) -> Option<LandingPlace> {
+        unreachable!("record {}: without flow control all records go through the ring", header.record.0)
+    }
+}
+
+#[test]
+fn without_flow_control_no_record_gets_a_place() {
+    let options = RingOptions { flow_control: FlowControl::Off, ..small() };
+    let (mut stream, mut receiver) = raw_client(options, TcpOptions::default());
+    stream.write_all(&record_bytes(0, 1, 4, b"data")).unwrap();
+    let record = receiver.next_into(WATCHDOG, &mut Refused).unwrap().unwrap();
+    assert_eq!(payload(&receiver, &record), b"data");
 }
 
 #[test]

@@ -147,7 +147,9 @@ impl Arrival {
         };
         let first = self.messages.exhaustion();
         // Arrived records first: subscribers may be waiting for their messages before they release others.
-        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
+        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {
+            self.link.read_ahead();
+        }
         self.flush_credit();
         let mut room = self.messages.charge_for(bytes, first);
         while let Err(over) = room {
