@@ -167,10 +167,9 @@ fn a_client_with_too_many_waiting_requests_is_refused_with_the_key() {
     let holder =
         Child::spawn(host.rgaps(&["pub", "array", "--input", image, "--rate", "10", "--loop"]).stdout(Stdio::null()));
     let holder = holder.unwrap();
-    until("the topic's clients are noted", || {
-        let mut entries = std::fs::read_dir(host.path()).unwrap().flatten();
-        entries.any(|entry| entry.file_name().to_string_lossy().starts_with("topic-")).then_some(())
-    });
+    // The manager has noted a publisher's slot before it publishes.
+    let (is_ok, _, errors) = outcome(&mut host.rgaps(&["sub", "array", "--type", "tensor", "--count", "1"]));
+    assert!(is_ok, "{errors}");
     // A stopped client hands nothing back to the next manager, so requests for its topic wait.
     holder.stop().unwrap();
     first.kill().unwrap();
