@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The time is from `publish` until the subscriber has the message, or until the bare reader has the last byte. Both are measured in turns. Both sum
-//! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager, all its threads, and of the
-//! bare reader. A message is published when the one before has been taken ("back to back"), or
-//! 30 times a second, so that caches and clocks have cooled down as beside a camera.
+//! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager's threads, and of the bare
+//! reader. A message is published when the one before has been taken ("back to back"), or 30 times a second, so that caches and clocks have cooled
+//! down as beside a camera.
 
 use std::time::{Duration, Instant};
 

@@ -230,8 +230,8 @@ pub trait LinkReceiver: Send {
     /// returns the records that had arrived, then the error in every call.
     fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError>;
 
-    /// As `next`, but the data of records go where `landing` says, if the transport can bring them there and the link has flow control. Of a record that has landed
-    /// (`RingRecord::has_landed`) nothing is in the ring. A record is released as any other.
+    /// As `next`, but the data of records go where `landing` says, if the transport can bring them there and the link has flow control. Of a record
+    /// that has landed (`RingRecord::has_landed`) nothing is in the ring. It is released as any other.
     fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {
         let _ = landing;
         self.next(timeout)

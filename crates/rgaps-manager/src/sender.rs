@@ -5,7 +5,7 @@
 //! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
 //! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
-//!             it lacks. If the other host gives no credit for long, with a link or without, the sender gives them up (`stalled`). It waits for
+//!             it lacks. If the other host acknowledges none for long, with a link or without, the sender gives them up (`stalled`). It waits for
 //!             that host during the grace period of `publish`, and ends at once if the host answers that it does not want the topic. This
 //!             manager: its successor releases the sender's slot.
 

@@ -1,7 +1,7 @@
 //! The tcp sender: gathers headers and the caller's bytes into one write, and reads credit from the same socket.
 //!
-//! One gathered write sends all ready records that have room (up to BATCH_MAX), so that many small records cost one system call. With sums,
-//! a write has at most PIECE_BYTES: the piece is still in the cache when the kernel copies it, and on the wire while the next piece is
+//! One gathered write sends ready records that have room, up to PIECE_BYTES together, so that many small records cost one system call. With sums a
+//! larger record is also written in such pieces: each is still in the cache when the kernel copies it, and on the wire while the next one is
 //! summed. `post` returns when the kernel has copied the batch, or the first records of it if the peer takes them slowly; until then it also reads
 //! credit. If the peer does not take a record within `send_timeout`, the link ends. After a fatal error every call returns that error again.
 
