@@ -9,7 +9,8 @@
 //! | `LinkSender::progress`   | credit frames, read without blocking    | completions, and the credit word that the peer writes         |
 //! | `LinkSender::wait`       | poll the socket                         | arm the completion queue, then poll its channel               |
 //! | `LinkReceiver::next`     | reads the socket                        | receive completions; the immediate is checked                 |
-//! | `LinkReceiver::next_into`| data straight to the consumer's memory  | as `next`: the data are in the ring already                    |
+//! | `LinkReceiver::next_into`| data straight to the consumer's memory  | as `next`: the data are in the ring, or where `grant` said     |
+//! | `LinkReceiver::grant`    | none                                    | a memory window, which is invalid before the last record is returned |
 //! | `LinkReceiver::release`  | advance the head, credit frame when due | repost receives, advance the head, then the credit by WRITE   |
 //!
 //! Both are object safe and neither is `Sync`: a link belongs to one worker on each side.
@@ -27,7 +28,7 @@ use crate::error::LinkError;
 use crate::geometry::RingGeometry;
 use crate::memory::RingMemory;
 use crate::position::{Position, RingSpan};
-use crate::record::{MessageId, Record, RecordHeader, RecordSequence};
+use crate::record::{GrantNumber, MessageId, Record, RecordHeader, RecordSequence};
 use crate::ring::Placement;
 
 /// Most file descriptors that `LinkSender::wait` accepts beside the link's own.
@@ -160,6 +161,7 @@ pub struct RingRecord {
     pub(crate) placement: Placement,
     pub(crate) payload: RingSpan,
     pub(crate) has_landed: bool,
+    pub(crate) grant: Option<GrantNumber>,
 }
 
 impl RingRecord {
@@ -173,9 +175,14 @@ impl RingRecord {
         self.payload
     }
 
-    /// Its data are where `Landing::place` said.
+    /// Its data are where `Landing::place` said, or in the memory of its grant.
     pub fn has_landed(&self) -> bool {
         self.has_landed
+    }
+
+    /// The grant that its message uses, if this record's data are in granted memory.
+    pub fn grant(&self) -> Option<GrantNumber> {
+        self.grant
     }
 
     /// The record's place in the stream.
@@ -235,6 +242,29 @@ pub trait LinkReceiver: Send {
     fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {
         let _ = landing;
         self.next(timeout)
+    }
+
+    /// How many grants the peer may have at a time; 0 if it cannot write to memory other than the ring.
+    fn grants_max(&self) -> usize {
+        0
+    }
+
+    /// Grants the peer `bytes` from that place for one message: it writes the message's data there, each at its offset in the message. `None`: no more
+    /// grants now. From here until the link is dropped, the peer may write there, unless
+    ///
+    /// * the last record of a message that names this grant, or the record that aborts it, has been returned, or
+    /// * `next_returned` has returned its number: the peer did not use it.
+    fn grant(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
+        let _ = (place, bytes);
+        Ok(None)
+    }
+
+    /// Asks the peer to return the grants that it does not use. They come as `next_returned`.
+    fn revoke_grants(&mut self) {}
+
+    /// The next grant that the peer has returned.
+    fn next_returned(&mut self) -> Option<GrantNumber> {
+        None
     }
 
     /// Moves what has arrived into the ring, without waiting, as far as there is room. For a consumer that is busy for long: the peer's sends stall

@@ -9,6 +9,8 @@
 //!
 //! All little endian. The payload of a FIRST record starts with the envelope: opaque bytes that describe the message and count neither
 //! in offset nor in total. A peer's header is trusted only after `decode` and `check_chunk`; each violation has its own error.
+//!
+//! The data of a LANDED record are in memory that the receiver has granted. In the ring are its header, its envelope, and the number of the grant.
 
 use rgaps_os::SharedBytes;
 
@@ -18,6 +20,8 @@ use crate::geometry::RingGeometry;
 pub const HEADER_BYTES: usize = 64;
 /// The largest envelope.
 pub const ENVELOPE_BYTES_MAX: u32 = 4096;
+/// Bytes of a grant's number, which follows the envelope of a landed record.
+pub const GRANT_NUMBER_BYTES: u32 = 8;
 /// "RGLK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RGLK");
 /// Version of the layout above; raise it with every change.
@@ -53,6 +57,10 @@ impl RecordSequence {
     }
 }
 
+/// The number of a grant on its link, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantNumber(pub u64);
+
 /// A record's role in its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u16);
@@ -64,6 +72,8 @@ impl Flags {
     pub const LAST: Self = Self(2);
     /// The sender aborts the message; the receiver frees its part.
     pub const ABORT: Self = Self(4);
+    /// Its data were written to memory that the receiver has granted, instead of the ring. Only over rdma.
+    pub const LANDED: Self = Self(8);
     /// A record in the middle.
     pub const NONE: Self = Self(0);
 
@@ -195,6 +205,14 @@ impl RecordHeader {
         self.payload_bytes.saturating_sub(self.envelope_bytes)
     }
 
+    /// Bytes after the header in the ring: the payload, or what of a landed record is there.
+    pub fn bytes_in_ring(&self) -> u32 {
+        match self.flags.contains(Flags::LANDED) {
+            true => self.envelope_bytes.saturating_add(GRANT_NUMBER_BYTES),
+            false => self.payload_bytes,
+        }
+    }
+
     /// Whether it is the final record of its message: last or abort.
     pub fn ends_message(&self) -> bool {
         self.flags.contains(Flags::LAST) || self.flags.contains(Flags::ABORT)
@@ -242,7 +260,7 @@ impl RecordHeader {
 
     /// Checks the payload against the agreed chunk. Call it before reading any payload.
     pub fn check_chunk(&self, geometry: &RingGeometry) -> Result<(), RecordError> {
-        let (payload, chunk_bytes) = (self.payload_bytes, geometry.chunk_bytes());
+        let (payload, chunk_bytes) = (self.payload_bytes.max(self.bytes_in_ring()), geometry.chunk_bytes());
         if payload > chunk_bytes { Err(RecordError::Chunk { payload, chunk_bytes }) } else { Ok(()) }
     }
 
@@ -252,7 +270,7 @@ impl RecordHeader {
         if self.flags.contains(Flags::ABORT) {
             return self.check_abort();
         }
-        if self.flags.0 & !Flags::FIRST.with(Flags::LAST).0 != 0 {
+        if self.flags.0 & !Flags::FIRST.with(Flags::LAST).with(Flags::LANDED).0 != 0 {
             return Err(RecordError::Flags { found: self.flags.0 });
         }
         let (envelope, payload) = (self.envelope_bytes, self.payload_bytes);
@@ -346,6 +364,26 @@ impl<'a> Record<'a> {
         (self.envelope, self.data)
     }
 
+    /// Bytes of its message.
+    pub fn total(&self) -> u64 {
+        self.head.total
+    }
+
+    /// Offset of its data in the message.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether it begins its message.
+    pub fn is_first(&self) -> bool {
+        self.kind == RecordKind::First
+    }
+
+    /// Whether no record of its message follows.
+    pub fn ends_message(&self) -> bool {
+        self.kind == RecordKind::Abort || self.is_last()
+    }
+
     /// Whether it completes its message.
     pub fn is_last(&self) -> bool {
         self.kind != RecordKind::Abort && self.offset.saturating_add(self.data.len() as u64) == self.head.total
@@ -375,6 +413,13 @@ impl<'a> Record<'a> {
         header.check_chunk(geometry)?;
         header.check()?;
         Ok(header)
+    }
+}
+
+impl RecordHeader {
+    /// As a record whose data go to granted memory.
+    pub(crate) fn landed(self) -> Self {
+        Self { flags: self.flags.with(Flags::LANDED), ..self }
     }
 }
 
@@ -435,7 +480,7 @@ mod tests {
         let mut other_version = good().encode();
         other_version[4] = 9;
         assert!(matches!(RecordHeader::decode(&other_version), Err(RecordError::Version { found: 9 })));
-        assert!(matches!(error_after(|h| h.flags = Flags(8)), RecordError::Flags { found: 8 }));
+        assert!(matches!(error_after(|h| h.flags = Flags(16)), RecordError::Flags { found: 16 }));
         assert!(matches!(error_after(|h| h.flags = Flags(5)), RecordError::Flags { found: 5 }));
         assert!(matches!(error_after(|h| h.envelope_bytes = 165), RecordError::Envelope { .. }));
         assert!(matches!(error_after(|h| h.flags = Flags::NONE), RecordError::Envelope { .. }));

@@ -16,7 +16,7 @@ use crate::credit::{CreditError, CreditPair};
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
 use crate::invariants::{self, Violation};
 use crate::position::{Position, RingOffset, RingSpan};
-use crate::record::{HEADER_BYTES, MessageId, RecordError, RecordHeader, RecordSequence};
+use crate::record::{GrantNumber, HEADER_BYTES, MessageId, RecordError, RecordHeader, RecordSequence};
 use crate::unacked::{UNACKED_MAX, Unacked};
 
 /// A record's place in the stream.
@@ -56,11 +56,17 @@ impl Placement {
 /// # Ok::<(), rgaps_link::geometry::GeometryError>(())
 /// ```
 pub fn place(geometry: &RingGeometry, tail: Position, payload_bytes: u32) -> Placement {
-    let bytes = geometry.record_bytes(payload_bytes);
+    place_landed(geometry, tail, payload_bytes, payload_bytes)
+}
+
+/// As `place`, for a record of whose payload only `bytes_in_ring` are in the ring: only they have to be contiguous. It takes as much credit as if the
+/// data were there, too, so that the ring bounds what is under way, and the head says how far the receiver is.
+pub fn place_landed(geometry: &RingGeometry, tail: Position, bytes_in_ring: u32, payload_bytes: u32) -> Placement {
     let rest = geometry.linear_rest(tail);
-    let skip = if bytes > rest { rest } else { 0 };
+    let skip = if geometry.record_bytes(bytes_in_ring) > rest { rest } else { 0 };
     let start = tail.forward(skip);
-    Placement { start, end: start.forward(bytes), skip }
+    let end = start.forward(geometry.record_bytes(payload_bytes.max(bytes_in_ring)));
+    Placement { start, end, skip }
 }
 
 /// There is no room until more credit arrives.
@@ -141,7 +147,11 @@ impl SenderRing {
 
     /// Where a record would go, or why it must wait. With flow control off it never waits.
     pub fn check(&self, payload_bytes: u32) -> Result<Placement, Exceed> {
-        let placement = place(&self.geometry, self.tail, payload_bytes);
+        self.check_landed(payload_bytes, payload_bytes)
+    }
+
+    fn check_landed(&self, bytes_in_ring: u32, payload_bytes: u32) -> Result<Placement, Exceed> {
+        let placement = place_landed(&self.geometry, self.tail, bytes_in_ring, payload_bytes);
         if self.geometry.flow_control() == FlowControl::Off {
             return Ok(placement);
         }
@@ -157,7 +167,17 @@ impl SenderRing {
 
     /// Places a record and advances the tail. `completes` is the message that this record ends, if any.
     pub fn place(&mut self, payload_bytes: u32, completes: Option<MessageId>) -> Result<Placement, Exceed> {
-        let placement = self.check(payload_bytes)?;
+        self.place_landed(payload_bytes, payload_bytes, completes)
+    }
+
+    /// The same for a record of whose payload only `bytes_in_ring` are in the ring.
+    pub fn place_landed(
+        &mut self,
+        bytes_in_ring: u32,
+        payload_bytes: u32,
+        completes: Option<MessageId>,
+    ) -> Result<Placement, Exceed> {
+        let placement = self.check_landed(bytes_in_ring, payload_bytes)?;
         self.tail = placement.end;
         self.next = self.next.next();
         if self.geometry.flow_control() == FlowControl::On {
@@ -213,6 +233,40 @@ pub enum AdmitError {
     /// The peer exceeds its credit.
     #[error("the peer writes without credit: {0}")]
     Production(Violation),
+    /// It lands in memory that is not granted for it.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+}
+
+/// Why a record does not belong into the granted memory that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// There is no such grant, or it has ended, or another message uses it.
+    #[error("message {} lands in grant {}, which is not granted to it", message.0, number.0)]
+    NotGranted {
+        /// The message.
+        message: MessageId,
+        /// The grant that it names.
+        number: GrantNumber,
+    },
+    /// The message is larger than the granted memory.
+    #[error("message {} of {total} B lands in grant {}, which has {granted} B", message.0, number.0)]
+    TooLarge {
+        /// The message.
+        message: MessageId,
+        /// The grant that it names.
+        number: GrantNumber,
+        /// Bytes of the message.
+        total: u64,
+        /// Bytes of the grant.
+        granted: u64,
+    },
+    /// A transport without grants.
+    #[error("message {} lands in granted memory, but nothing is ever granted over this transport", message.0)]
+    NoGrants {
+        /// The message.
+        message: MessageId,
+    },
 }
 
 /// The receiver's end: tail, head and the next expected record.
@@ -272,7 +326,7 @@ impl ReceiverRing {
             return Err(AdmitError::Sequence { expected: self.expected, found: header.record });
         }
         header.check_chunk(&self.geometry)?;
-        let placement = place(&self.geometry, self.tail, header.payload_bytes);
+        let placement = place_landed(&self.geometry, self.tail, header.bytes_in_ring(), header.payload_bytes);
         if self.geometry.flow_control() == FlowControl::On {
             invariants::production(placement.end, self.head, self.geometry.ring_bytes())
                 .map_err(AdmitError::Production)?;
@@ -309,7 +363,7 @@ pub fn fuzz_ring(data: &[u8]) -> bool {
             assert_eq!((ring.tail(), ring.expected()), (tail, expected), "a refused header changes nothing");
             continue;
         };
-        let payload = placement.payload(&geometry, header.payload_bytes);
+        let payload = placement.payload(&geometry, header.bytes_in_ring());
         assert!(placement.start >= tail && placement.end == ring.tail());
         assert!(payload.offset.0 + payload.bytes <= options.ring_bytes, "{placement:?} leaves the ring");
         if options.flow_control == FlowControl::On {

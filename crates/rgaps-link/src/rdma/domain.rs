@@ -320,7 +320,7 @@ impl Drop for TransferRegion {
     }
 }
 
-fn register(domain: &Domain, address: u64, bytes: u64, flags: i32) -> Result<NonNull<sys::MemoryRegion>, VerbsError> {
+pub(super) fn register(domain: &Domain, address: u64, bytes: u64, flags: i32) -> Result<NonNull<sys::MemoryRegion>, VerbsError> {
     rgaps_os::memlock::check(bytes)?;
     let context = &domain.context;
     let start = address as *mut std::ffi::c_void;
@@ -330,7 +330,7 @@ fn register(domain: &Domain, address: u64, bytes: u64, flags: i32) -> Result<Non
     NonNull::new(raw).ok_or_else(|| VerbsError::Register { device: context.name().to_owned(), bytes, errno })
 }
 
-fn deregister(domain: &Domain, region: NonNull<sys::MemoryRegion>) {
+pub(super) fn deregister(domain: &Domain, region: NonNull<sys::MemoryRegion>) {
     // SAFETY: made by `register`, deregistered once, after the queue pairs that used it.
     let status = unsafe { (domain.context.library().ibv_dereg_mr)(region.as_ptr()) };
     if status != 0 {

@@ -12,14 +12,20 @@
 //!             outstanding.
 //! Receives    Each immediate consumes a posted receive. The ring holds at most `RingGeometry::records_max` records; the receiver posts that
 //!             many receives and REQUESTS_MAX more. It reposts them before it sends credit, so a sender within its credit always finds one.
+//! Grants      A receiver may grant blocks of its consumer. The sender writes the data of a large message straight into one, and then header, envelope
+//!             and the grant's number into the ring. Where there is no grant, all goes into the ring (`grants`).
 //! Deaths      The liveness socket ends when the peer dies, at once after a kill; a silent network exhausts the retries. Either ends the
 //!             link; a new hand-shake then sets up new ends.
-//! Rights      A remote key gives access to one ring, or to one pair of credit words. Each peer has its own protection domain.
+//! Rights      A remote key gives access to one ring, to one granted block until its message is complete, or to one page of credit words and grants.
+//!             Each peer has its own protection domain.
 //! Source      Jiang, master's thesis (RGAPS), 2026, sections 2.4, 3.4 and 3.5 (full title in lib.rs); InfiniBand Architecture Specification
 //!             1.6, chapters 9 to 11; rdma-core's verbs.h.
 
 mod completion;
 mod domain;
+#[cfg(test)]
+mod grant_tests;
+mod grants;
 mod library;
 mod liveness_socket;
 mod port;
@@ -29,6 +35,7 @@ mod sender;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use completion::TransferError;
 pub use domain::{Domain, VerbsError};
@@ -45,18 +52,27 @@ pub const RECEIVES_MAX: u64 = 8192;
 /// Most credit requests under way, each of which needs a receive.
 const REQUESTS_MAX: u32 = 2;
 
-/// Time-outs of an rdma link.
+/// The default of `RdmaOptions::landing_bytes_min`.
+pub const LANDING_BYTES_MIN: u64 = 64 << 10;
+
+/// Options of an rdma link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaOptions {
     /// Ends the link if the peer's NIC acknowledges nothing for this long.
     pub dead_peer_timeout: Duration,
     /// How long a side polls its completion queue before it sleeps. Zero sleeps at once: least CPU time, a few µs more latency.
     pub spin: Duration,
+    /// Messages of at least this many bytes land in granted memory.
+    pub landing_bytes_min: u64,
 }
 
 impl Default for RdmaOptions {
     fn default() -> Self {
-        Self { dead_peer_timeout: Duration::from_secs(2), spin: Duration::ZERO }
+        Self {
+            dead_peer_timeout: Duration::from_secs(2),
+            spin: Duration::ZERO,
+            landing_bytes_min: LANDING_BYTES_MIN,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A reliable connected queue pair: creates it, connects it to its peer, posts requests, and ends it.
 //!
-//! Invariants  A request gathers from regions of the same domain, or is inline. A region is dropped after the queue pair: their owner orders
-//!             its fields accordingly.
+//! Invariants  A request gathers from regions of the same domain, or is inline. A region is dropped after the queue pair, a window before it:
+//!             their owner sees to that.
 //! Time        The peer counts as dead after (retries + 1) × 4.096 µs × 2^timeout without an acknowledgement (InfiniBand Architecture
 //!             Specification 9.7.6.1.3). Seven retries mean "for ever" on some devices, so at most six are used.
 
@@ -15,6 +15,7 @@ use crate::rdma::completion::CompletionQueue;
 use crate::rdma::domain::{Domain, VerbsError, last_errno};
 use crate::rdma::port::{Candidate, Gid, LinkLayer, gid_index};
 use crate::rdma::sys::{self, attribute};
+use crate::rdma::window::{Window, WindowRegion};
 
 /// Entries of a gather list: header with envelope, and data.
 pub(super) const GATHER_MAX: usize = 2;
@@ -250,15 +251,42 @@ impl QueuePair {
                 ..EMPTY_REQUEST
             };
         }
-        let requests = &mut requests[..writes.len().min(LIST_MAX)];
+        self.post(&mut requests[..writes.len().min(LIST_MAX)])
+    }
+
+    /// Posts the binding of a window to a part of its region, which gives the window its next key. Later requests find it bound.
+    pub(super) fn bind(&self, window: &mut Window, region: &WindowRegion, part: (u64, u64)) -> Result<(), VerbsError> {
+        let (addr, length) = part;
+        let rkey = window.next_key();
+        let bind_mw = sys::BindWindow {
+            mw: window.raw(),
+            rkey,
+            mr: region.raw(),
+            addr,
+            length,
+            mw_access_flags: sys::ACCESS_REMOTE_WRITE as u32,
+        };
+        self.post(&mut [sys::SendRequest { opcode: sys::WR_BIND_MW, bind_mw, ..EMPTY_REQUEST }])?;
+        window.set_key(rkey);
+        Ok(())
+    }
+
+    /// Posts the invalidation of a window's key. When it has completed, as `id`, the device refuses writes with that key.
+    pub(super) fn invalidate(&self, id: u64, key: u32) -> Result<(), VerbsError> {
+        let (opcode, send_flags) = (sys::WR_LOCAL_INV, sys::SEND_SIGNALED);
+        self.post(&mut [sys::SendRequest { wr_id: id, opcode, send_flags, imm_data: key, ..EMPTY_REQUEST }])
+    }
+
+    /// Posts requests as one list. What they refer to is alive until they have completed.
+    fn post(&self, requests: &mut [sys::SendRequest]) -> Result<(), VerbsError> {
         link(requests, |request, next| request.next = next);
         let Some(first) = requests.first_mut() else { return Ok(()) };
         let (context, mut bad) = (self.domain.context(), std::ptr::null_mut());
         let Some(post_send) = context.ops().post_send else {
             return Err(context.failed("ibv_post_send", rustix::io::Errno::NOSYS));
         };
-        // SAFETY: a live pair and a terminated list, which the call copies; it reads inline bytes before it returns. Other bytes are in
-        // regions that outlive the pair (the invariant of this module).
+        // SAFETY: a live pair and a terminated list, which the call copies; it reads inline bytes, windows and regions before it returns. Other bytes
+        // are in regions that outlive the pair (the invariant of this module).
         let status = unsafe { post_send(self.raw.as_ptr(), first, &mut bad) };
         context.check("ibv_post_send", status)
     }
@@ -315,7 +343,14 @@ const EMPTY_REQUEST: sys::SendRequest = sys::SendRequest {
     rkey: 0,
     rest_of_wr: [0; 2],
     xrc_remote_srqn: 0,
-    rest_of_bind: [0; 6],
+    bind_mw: sys::BindWindow {
+        mw: std::ptr::null_mut(),
+        rkey: 0,
+        mr: std::ptr::null_mut(),
+        addr: 0,
+        length: 0,
+        mw_access_flags: 0,
+    },
 };
 
 const EMPTY_RECEIVE: sys::ReceiveRequest =

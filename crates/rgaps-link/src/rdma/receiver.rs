@@ -1,7 +1,9 @@
 //! The rdma receiver: gets a receive completion with an immediate for each record, and writes credit into the sender's words.
 //!
+//! The last record of a message in granted memory is returned only when the peer can no longer write there (`grants`).
+//!
 //! Invariants  Receives are reposted before the credit for the records that consumed them. Records are released in the order of
-//!             `next`. `queue` is the first field, so the queue pair is destroyed before the ring that the NIC writes.
+//!             `next`. `queue` is the first field, so the queue pair is destroyed before the ring and the blocks that the NIC writes.
 //! Trusts      nothing that the peer writes: the immediate must be the expected one, the header must decode, match the length of the
 //!             completion, and be where the ring has room. The peer can overwrite the ring at any time, so it is only read by copies.
 
@@ -17,22 +19,25 @@ use crate::counters::ReceiverCounters;
 use crate::credit::{CREDIT_BYTES, CreditBatch, CreditPair};
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
-use crate::link::{LinkReceiver, Release, RingRecord};
+use crate::link::{LandingPlace, LinkReceiver, Release, RingRecord};
 use crate::memory::RingMemory;
 use crate::position::{Position, RingSpan};
 use crate::rdma::completion::{CompletionQueue, POLL_MAX, TransferError};
 use crate::rdma::domain::{Domain, Region, RemoteAccess, VerbsError};
-use crate::rdma::liveness_socket::{LivenessSocket, Said};
+use crate::rdma::grants::{ENTRY_BYTES, GRANT_REQUESTS, GRANTS_MAX, Grant, IssuedGrants};
+use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, QueuePair, RECEIVE_ID, Write};
-use crate::rdma::sender::known_part;
+use crate::rdma::sender::{CREDIT_PAGE_BYTES, EMPTY, known_part};
 use crate::rdma::{RECEIVES_MAX, REQUESTS_MAX, RdmaOptions, RemoteMemory};
-use crate::record::{HEADER_BYTES, RecordError, RecordHeader};
+use crate::record::{Flags, GRANT_NUMBER_BYTES, GrantNumber, HEADER_BYTES, RecordError, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing, place};
 use crate::tcp::socket;
 
 /// Most credits posted and not completed.
 const CREDITS_MAX: u64 = 256;
+/// In the id of an invalidation, beside the number of its grant.
+const INVALIDATION: u64 = 1 << 62;
 /// One credit in so many is signaled.
 const CREDITS_A_SIGNAL: u64 = 16;
 
@@ -44,6 +49,7 @@ pub struct ReceiverEnd {
     region: Arc<Region>,
     memory: Arc<RingMemory>,
     geometry: RingGeometry,
+    domain: Arc<Domain>,
     candidate: Candidate,
     peer: Address,
     credit: RemoteMemory,
@@ -68,13 +74,13 @@ impl ReceiverEnd {
             return Err(refused("offering a ring without flow control, or of another size than its memory"));
         }
         let (address, credit) = peer;
-        if credit.bytes != CREDIT_BYTES as u64 || credit.address.checked_add(credit.bytes).is_none() {
-            return Err(refused("using credit words of another size"));
+        if credit.bytes != CREDIT_PAGE_BYTES || credit.address.checked_add(credit.bytes).is_none() {
+            return Err(refused("using a page for credit of another size"));
         }
         let receives = geometry.records_max() as u32 + REQUESTS_MAX;
-        let sends = CREDITS_MAX as u32;
+        let sends = CREDITS_MAX as u32 + (GRANTS_MAX * GRANT_REQUESTS) as u32;
         let completions = Arc::new(CompletionQueue::new(domain.context(), sends + receives)?);
-        let capacity = Capacity { sends, receives, inline_bytes: CREDIT_BYTES as u32 };
+        let capacity = Capacity { sends, receives, inline_bytes: ENTRY_BYTES as u32 };
         let queue = QueuePair::new(domain, &completions, candidate, capacity)?;
         if queue.inline_bytes() < CREDIT_BYTES as u32 {
             return Err(refused("sending credit inline"));
@@ -82,7 +88,8 @@ impl ReceiverEnd {
         let region = domain.register(memory.shared_mapping(), RemoteAccess::Write)?;
         queue.receive(receives)?;
         let (memory, candidate) = (memory.clone(), candidate.clone());
-        Ok(Self { queue, completions, region, memory, geometry, candidate, peer: *address, credit, options })
+        let (domain, peer) = (domain.clone(), *address);
+        Ok(Self { queue, completions, region, memory, geometry, domain, candidate, peer, credit, options })
     }
 
     /// Its address, for the peer.
@@ -108,8 +115,9 @@ impl ReceiverEnd {
 
     /// Starts the link. Call it when this end is connected, and both have agreed on token and shape.
     pub fn start(self, liveness: TcpStream) -> RdmaReceiver {
-        let Self { queue, completions, region, memory, geometry, credit, options, .. } = self;
+        let Self { queue, completions, region, memory, geometry, domain, credit, options, .. } = self;
         RdmaReceiver {
+            grants: IssuedGrants::new(&domain, queue.inline_bytes()),
             queue,
             completions,
             _region: region,
@@ -134,11 +142,20 @@ impl ReceiverEnd {
     }
 }
 
+/// A received record.
+#[derive(Debug)]
+struct Arrived {
+    record: RingRecord,
+    /// A grant whose window must be invalid before the consumer gets the record.
+    ends: Option<GrantNumber>,
+}
+
 /// The receiving end of an rdma link.
 #[derive(Debug)]
 pub struct RdmaReceiver {
     queue: QueuePair,
     completions: Arc<CompletionQueue>,
+    grants: IssuedGrants,
     _region: Arc<Region>,
     memory: Arc<RingMemory>,
     ring: ReceiverRing,
@@ -153,7 +170,7 @@ pub struct RdmaReceiver {
     /// The sender has requested to be woken by the next credit.
     wanted: bool,
     /// Received records that the consumer has not taken.
-    arrivals: VecDeque<RingRecord>,
+    arrivals: VecDeque<Arrived>,
     /// Starts of the records that the consumer holds, oldest first.
     held: VecDeque<Position>,
     to_repost: u32,
@@ -172,12 +189,13 @@ impl RdmaReceiver {
         loop {
             let mut landed = [(0, 0); POLL_MAX];
             let (mut count, mut failed): (usize, Option<TransferError>) = (0, None);
-            let completed = &mut self.completed;
+            let (completed, grants) = (&mut self.completed, &mut self.grants);
             let polled = self.completions.poll(|completion| match completion {
                 Ok(done) if done.id == RECEIVE_ID => {
                     landed[count] = (done.bytes, done.immediate);
                     count += 1;
                 }
+                Ok(done) if done.id & INVALIDATION != 0 => grants.ended(GrantNumber(done.id & !INVALIDATION)),
                 Ok(done) => *completed = done.id,
                 Err((_, error)) => failed = failed.or(Some(error)),
             })?;
@@ -202,22 +220,46 @@ impl RdmaReceiver {
         }
         self.ring.check_immediate(immediate)?;
         let length = |said| LinkError::Record(RecordError::Length { said, landed: bytes });
-        let payload_bytes = bytes.checked_sub(HEADER_BYTES as u32).ok_or_else(|| length(HEADER_BYTES as u32))?;
+        let in_ring = bytes.checked_sub(HEADER_BYTES as u32).ok_or_else(|| length(HEADER_BYTES as u32))?;
         self.ring.consumed(self.batch.head()).map_err(AdmitError::Production)?;
         let geometry = *self.ring.geometry();
-        let offset = place(&geometry, self.ring.tail(), payload_bytes).header(&geometry);
+        let offset = place(&geometry, self.ring.tail(), in_ring).header(&geometry);
         let mut header = [0; HEADER_BYTES];
         self.memory.copy_out(RingSpan { offset, bytes: HEADER_BYTES as u64 }, 0, &mut header)?;
         let header = RecordHeader::decode(&header)?;
-        if header.payload_bytes != payload_bytes {
-            return Err(length(header.payload_bytes.saturating_add(HEADER_BYTES as u32)));
+        if header.bytes_in_ring() != in_ring {
+            return Err(length(header.bytes_in_ring().saturating_add(HEADER_BYTES as u32)));
         }
         let placement = self.ring.admit(&header)?;
+        let grant = self.grant_of(&header, placement.payload(&geometry, in_ring))?;
         self.counters.records += 1;
-        self.counters.bytes += u64::from(payload_bytes);
-        let payload = placement.payload(&geometry, payload_bytes);
-        self.arrivals.push_back(RingRecord { header, placement, payload, has_landed: false });
+        self.counters.bytes += u64::from(header.payload_bytes);
+        self.counters.landed_records += u64::from(grant.is_some());
+        let ending = if header.ends_message() { self.grants.end_of(header.message) } else { None };
+        let ends = ending.map(|(number, _)| number);
+        self.invalidate(ending)?;
+        let payload = placement.payload(&geometry, header.payload_bytes);
+        let record = RingRecord { header, placement, payload, has_landed: grant.is_some(), grant };
+        self.arrivals.push_back(Arrived { record, ends });
         Ok(())
+    }
+
+    /// The grant that a record names, if it has landed in one.
+    fn grant_of(&mut self, header: &RecordHeader, in_ring: RingSpan) -> Result<Option<GrantNumber>, LinkError> {
+        if !header.flags.contains(Flags::LANDED) {
+            return Ok(None);
+        }
+        let mut number = [0; GRANT_NUMBER_BYTES as usize];
+        self.memory.copy_out(in_ring, u64::from(header.envelope_bytes), &mut number)?;
+        let number = GrantNumber(u64::from_le_bytes(number));
+        self.grants.land(number, header).map_err(AdmitError::from)?;
+        Ok(Some(number))
+    }
+
+    /// Starts to take away the peer's right to a block.
+    fn invalidate(&mut self, ending: Option<(GrantNumber, u32)>) -> Result<(), LinkError> {
+        let Some((number, key)) = ending else { return Ok(()) };
+        Ok(self.queue.invalidate(INVALIDATION | number.0, key)?)
     }
 
     /// Notes a credit request of a sender whose delayed head is `known`. The next credit answers it.
@@ -264,22 +306,47 @@ impl RdmaReceiver {
         Ok(())
     }
 
-    /// The next received record, without waiting. Records received before an error are returned before the error.
+    /// Whether the consumer can have the next received record.
+    fn is_ready(&self) -> bool {
+        let is_alive = |number| self.grants.is_alive(number);
+        self.arrivals.front().is_some_and(|arrived| !arrived.ends.is_some_and(is_alive))
+    }
+
+    /// The next received record, without waiting. Records received before an error are returned before the error, except for those whose blocks the
+    /// device might still write, and what follows them: the peer sends these again.
     fn arrived(&mut self) -> Result<Option<RingRecord>, LinkError> {
-        if self.arrivals.is_empty() {
+        if !self.is_ready() {
             if let Some(error) = &self.ended {
                 return Err(error.clone());
             }
             if let Err(error) = self.reap() {
                 let error = self.end(error);
-                if self.arrivals.is_empty() {
+                if !self.is_ready() {
                     return Err(error);
                 }
             }
+            if !self.is_ready() {
+                return Ok(None);
+            }
         }
-        let record = self.arrivals.pop_front();
+        let record = self.arrivals.pop_front().map(|arrived| arrived.record);
         self.held.extend(record.as_ref().map(|record| record.placement.start));
         Ok(record)
+    }
+
+    /// Reads the liveness socket, and begins to take back the grants that the peer returns.
+    fn look(&mut self) -> Result<Said, LinkError> {
+        let mut returned = Vec::new();
+        let said = self.liveness.look(|frame| {
+            if let Frame::Return(number) = frame {
+                returned.push(number);
+            }
+        })?;
+        for number in returned {
+            let ending = self.grants.take_back(number);
+            self.invalidate(ending)?;
+        }
+        Ok(said)
     }
 
     /// Checks whether the peer has ended. Call it when all records that completed before `said` was read are processed.
@@ -306,7 +373,7 @@ impl RdmaReceiver {
             }
             self.completions.arm(false)?;
             // A peer that has ended by now has completed all its records.
-            let said = self.liveness.look()?;
+            let said = self.look()?;
             if let Some(record) = self.arrived()? {
                 return Ok(Some(record));
             }
@@ -322,6 +389,22 @@ impl RdmaReceiver {
             self.completions.drain_events()?;
             self.counters.wakes += 1;
         }
+    }
+
+    /// Issues a grant and writes its entry into the peer's page.
+    fn issue(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
+        let Some(grant) = self.grants.issue(place, bytes, &self.queue)? else { return Ok(None) };
+        let entry = grant.encode();
+        let write = Write {
+            id: self.posted,
+            remote: self.peer.address + Grant::entry_offset(grant.number),
+            remote_key: self.peer.key,
+            parts: [((&entry).into(), 0), (SharedBytes::empty(), 0)],
+            inline: true,
+            ..EMPTY
+        };
+        self.queue.write(&[write])?;
+        Ok(Some(grant.number))
     }
 
     /// Sends a false credit, for tests.
@@ -374,6 +457,35 @@ impl LinkReceiver for RdmaReceiver {
         Ok(Release::Intact)
     }
 
+    fn grants_max(&self) -> usize {
+        if self.grants.is_supported() { GRANTS_MAX } else { 0 }
+    }
+
+    fn grant(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        let granted = self.issue(place, bytes);
+        granted.map_err(|error| self.end(error))
+    }
+
+    fn revoke_grants(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.grants.forget_unused();
+        let mut revoked = self.grants.revoke();
+        let told = revoked.try_for_each(|number| self.liveness.send(Frame::Revoke(number)));
+        drop(revoked);
+        if let Err(error) = told {
+            self.end(error);
+        }
+    }
+
+    fn next_returned(&mut self) -> Option<GrantNumber> {
+        self.grants.next_returned()
+    }
+
     fn flush_credit(&mut self) {
         let due = self.batch.flush();
         self.send_credit(due);
@@ -393,5 +505,6 @@ impl LinkReceiver for RdmaReceiver {
 impl Drop for RdmaReceiver {
     fn drop(&mut self) {
         self.close();
+        self.grants.free_windows();
     }
 }

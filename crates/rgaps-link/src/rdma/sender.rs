@@ -3,11 +3,14 @@
 //! ```text
 //!  slot [header, envelope] ─┐ gather
 //!  pool or staging [chunk] ─┴──────▶ WRITE WITH IMM ──▶ ring at `place`      one list and one signal a batch
+//!
+//!  pool or staging [chunk] ────────▶ WRITE ───────────▶ granted block        a message that has a grant
+//!  slot [header, envelope, number] ▶ WRITE WITH IMM ──▶ ring
 //! ```
 //!
 //! Invariants  A slot is reused only after the record that used it has completed. The last request of a list is signaled, so every record
 //!             completes. `queue` is the first field, so the queue pair is destroyed before the memory that it reads.
-//! Trusts      nothing in the credit words: `SenderRing::credit` checks them, as with tcp.
+//! Trusts      nothing in the credit words: `SenderRing::credit` checks them, as with tcp. Grants say only where in the peer's own memory to write.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -24,25 +27,31 @@ use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
-use crate::position::Position;
+use crate::memory::RingMemoryError;
+use crate::position::{Position, RingOffset, RingSpan};
 use crate::rdma::completion::{CompletionQueue, TransferError};
 use crate::rdma::domain::{Domain, Region, RemoteAccess, TransferRegion, VerbsError};
-use crate::rdma::liveness_socket::{LivenessSocket, Said};
+use crate::rdma::grants::{Grant, ReceivedGrants};
+use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory};
-use crate::record::{ENVELOPE_BYTES_MAX, HEADER_BYTES, MessageId, Record, RecordSequence};
+use crate::record::{
+    ENVELOPE_BYTES_MAX, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordHeader, RecordSequence,
+};
 use crate::ring::SenderRing;
 use crate::tcp::socket;
 
 /// Most records posted and not completed.
 const SLOTS: u64 = 256;
-/// A header and the largest envelope.
-const SLOT_BYTES: u64 = HEADER_BYTES as u64 + ENVELOPE_BYTES_MAX as u64;
+/// A header, the largest envelope, and the number of a grant.
+const SLOT_BYTES: u64 = HEADER_BYTES as u64 + ENVELOPE_BYTES_MAX as u64 + GRANT_NUMBER_BYTES as u64;
+/// Requests of a record, at most.
+const RECORD_REQUESTS: usize = 2;
 /// Records of at most this size are sent inline, if the device supports it.
 const INLINE_BYTES: u32 = 256;
-/// Bytes of the page that holds the credit words, head and complement.
-const CREDIT_MEMORY_BYTES: u64 = 4096;
+/// Bytes of the page that the peer writes: the credit words, head and complement, and the grants.
+pub(super) const CREDIT_PAGE_BYTES: u64 = 4096;
 /// How often to reread a torn credit: a WRITE of 16 bytes may be visible in halves, but only briefly.
 const CREDIT_READS_MAX: usize = 10_000;
 /// The work request id of a credit request.
@@ -65,7 +74,7 @@ impl SenderEnd {
     /// Creates the queue pair and registers its memory.
     pub fn new(domain: &Arc<Domain>, candidate: &Candidate) -> Result<Self, VerbsError> {
         let refused = |call, errno| domain.context().failed(call, errno);
-        let sends = SLOTS as u32 + REQUESTS_MAX;
+        let sends = SLOTS as u32 * RECORD_REQUESTS as u32 + REQUESTS_MAX;
         let receives = REQUESTS_MAX + 2;
         let completions = Arc::new(CompletionQueue::new(domain.context(), sends + receives)?);
         let capacity = Capacity { sends, receives, inline_bytes: INLINE_BYTES };
@@ -74,7 +83,7 @@ impl SenderEnd {
         let memory =
             |bytes| Mapping::anonymous(bytes).map(Arc::new).map_err(|_| refused("memory for headers", Errno::NOMEM));
         let slots = domain.register(&memory(SLOTS * SLOT_BYTES)?, RemoteAccess::None)?;
-        let credit = domain.register(&memory(CREDIT_MEMORY_BYTES)?, RemoteAccess::Write)?;
+        let credit = domain.register(&memory(CREDIT_PAGE_BYTES)?, RemoteAccess::Write)?;
         let start = CreditPair::new(Position::START).encode();
         credit.mapping().copy_in(0, &start).map_err(|_| refused("credit words", Errno::FAULT))?;
         Ok(Self { queue, completions, slots, credit, domain: domain.clone(), candidate: candidate.clone() })
@@ -85,13 +94,10 @@ impl SenderEnd {
         self.queue.address(&self.candidate)
     }
 
-    /// The words to which the receiver writes credit.
+    /// The page to which the receiver writes credit and grants.
     pub fn credit(&self) -> RemoteMemory {
-        RemoteMemory {
-            address: self.credit.mapping().address(),
-            key: self.credit.remote_key(),
-            bytes: crate::credit::CREDIT_BYTES as u64,
-        }
+        let mapping = self.credit.mapping();
+        RemoteMemory { address: mapping.address(), key: self.credit.remote_key(), bytes: mapping.bytes() }
     }
 
     /// Connects it to a ring: the receiver's address and memory, and the connection on which both have agreed on token and shape.
@@ -121,6 +127,7 @@ impl SenderEnd {
             domain: self.domain,
             ring: SenderRing::new(geometry),
             peer: ring,
+            grants: ReceivedGrants::default(),
             liveness: LivenessSocket::new(liveness),
             looks: 0,
             reusable: RecordSequence(0),
@@ -147,6 +154,7 @@ pub struct RdmaSender {
     domain: Arc<Domain>,
     ring: SenderRing,
     peer: RemoteMemory,
+    grants: ReceivedGrants,
     liveness: LivenessSocket,
     looks: u32,
     reusable: RecordSequence,
@@ -181,10 +189,28 @@ impl RdmaSender {
         result
     }
 
-    /// Writes any bytes, for tests.
+    /// Writes any bytes into the ring, for tests.
     #[cfg(test)]
-    pub(crate) fn write_raw(&mut self, offset: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), VerbsError> {
-        let (remote, remote_key) = (self.peer.address + offset, self.peer.key);
+    pub(super) fn write_raw(&mut self, offset: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), VerbsError> {
+        self.write_to(self.peer, offset, bytes, immediate)
+    }
+
+    /// A grant that is free, for tests.
+    #[cfg(test)]
+    pub(super) fn peek_grant(&self) -> Option<Grant> {
+        self.grants.peek(self.credit.mapping())
+    }
+
+    /// Writes any bytes to memory of the peer, for tests.
+    #[cfg(test)]
+    pub(super) fn write_to(
+        &mut self,
+        memory: RemoteMemory,
+        offset: u64,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), VerbsError> {
+        let (remote, remote_key) = (memory.address + offset, memory.key);
         let parts = [(bytes.into(), 0), (SharedBytes::empty(), 0)];
         self.queue.write(&[Write { remote, remote_key, parts, immediate, inline: true, signaled: true, ..EMPTY }])
     }
@@ -194,67 +220,124 @@ impl RdmaSender {
     }
 
     /// The local key of memory to send from. Registers it for this transfer if it is not registered.
-    fn key(&mut self, data: SharedBytes<'_>) -> Result<u32, LinkError> {
+    fn key(&mut self, record: RecordSequence, data: SharedBytes<'_>) -> Result<u32, LinkError> {
         if let Some(region) = self.regions.iter().find(|region| region.contains(&data)) {
             return Ok(region.local_key());
         }
         let region = TransferRegion::new(&self.domain, &data)?;
         let key = region.local_key();
-        self.transient.push_back((self.ring.next_record(), region));
+        self.transient.push_back((record, region));
         self.counters.registrations += 1;
         Ok(key)
+    }
+
+    /// The grant of a record's message, if it has one and the record can use it. A message that begins takes one.
+    fn grant_for(&mut self, record: &Record<'_>) -> Option<Grant> {
+        let (envelope, data) = record.payload();
+        let message = record.message();
+        let known = self.grants.of(message);
+        if !record.is_first() {
+            // Few bytes are cheaper in the ring than in a request of their own.
+            return known.filter(|_| data.len() >= INLINE_BYTES as usize);
+        }
+        let in_ring = envelope.len() as u64 + u64::from(GRANT_NUMBER_BYTES);
+        let is_large = record.total() >= self.options.landing_bytes_min;
+        if known.is_some() || !is_large || in_ring > u64::from(self.ring.geometry().chunk_bytes()) {
+            return known;
+        }
+        self.grants.take_for(message, record.total(), self.credit.mapping())
+    }
+
+    /// Writes what of a record is not its data to a slot: header, envelope, and the number of its grant.
+    fn fill_slot(
+        &self,
+        header: &RecordHeader,
+        envelope: &[u8],
+        grant: Option<Grant>,
+    ) -> Result<(u64, u64), RingMemoryError> {
+        let at = (header.record.0 % SLOTS) * SLOT_BYTES;
+        let number = grant.map(|grant| grant.number.0.to_le_bytes());
+        let parts = [&header.encode()[..], envelope, number.as_ref().map_or(&[], |number| &number[..])];
+        let mut end = at;
+        for part in parts {
+            self.slots.mapping().copy_in(end, part).map_err(|_| outside(at, &self.slots))?;
+            end += part.len() as u64;
+        }
+        Ok((at, end - at))
     }
 
     /// Posts one list of as many records as there is room and slots for; returns how many.
     fn post_list(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         let mut writes = [EMPTY; LIST_MAX];
         let slots = self.slots.clone();
-        let (mut count, mut bytes) = (0, 0_u64);
-        for (record, write) in records.iter().zip(&mut writes) {
+        let inline_bytes = u64::from(self.queue.inline_bytes());
+        let (mut count, mut used, mut bytes) = (0, 0, 0_u64);
+        for record in records.iter().take(LIST_MAX / RECORD_REQUESTS) {
             let number = self.ring.next_record();
             let header = record.header(number, self.ring.geometry()).map_err(LinkError::Unsendable)?;
             let (envelope, data) = record.payload();
-            if !self.has_slot() || self.ring.check(header.payload_bytes).is_err() {
+            if !self.room_for(header.payload_bytes) {
                 self.counters.out_of_room += 1;
                 break;
             }
-            let opening = HEADER_BYTES as u64 + envelope.len() as u64;
-            let inline = opening + data.len() as u64 <= u64::from(self.queue.inline_bytes());
-            let key = if inline || data.is_empty() { 0 } else { self.key(data)? };
-            let completes = record.is_last().then(|| record.message());
-            let Ok(placement) = self.ring.place(header.payload_bytes, completes) else { break };
-            let at = (number.0 % SLOTS) * SLOT_BYTES;
-            let outside = |_| {
-                LinkError::from(crate::memory::RingMemoryError::Span {
-                    span: crate::position::RingSpan { offset: crate::position::RingOffset(at), bytes: opening },
-                    ring_bytes: slots.mapping().bytes(),
-                })
+            let grant = self.grant_for(record);
+            let header = if grant.is_some() { header.landed() } else { header };
+            let in_ring = HEADER_BYTES as u64 + u64::from(header.bytes_in_ring());
+            let inline = in_ring <= inline_bytes;
+            let key = match data.is_empty() || grant.is_none() && inline {
+                true => 0,
+                false => self.key(number, data)?,
             };
-            slots.mapping().copy_in(at, &header.encode()).map_err(outside)?;
-            slots.mapping().copy_in(at + HEADER_BYTES as u64, envelope).map_err(outside)?;
-            let opened = slots.mapping().shared(at, opening).map_err(outside)?;
-            *write = Write {
+            let completes = record.is_last().then(|| record.message());
+            let placed = self.ring.place_landed(header.bytes_in_ring(), header.payload_bytes, completes);
+            let Ok(placement) = placed else { break };
+            let (at, opening) = self.fill_slot(&header, envelope, grant)?;
+            let opened = slots.mapping().shared(at, opening).map_err(|_| outside(at, &slots))?;
+            let (beside, landing) = match grant {
+                Some(Grant { block, .. }) => ((SharedBytes::empty(), 0), Some(block)),
+                None => ((data, key), None),
+            };
+            if let Some(block) = landing.filter(|_| !data.is_empty()) {
+                let (remote, remote_key) = (block.address + record.offset(), block.key);
+                let parts = [(data, key), (SharedBytes::empty(), 0)];
+                writes[used] = Write { id: number.0, remote, remote_key, parts, ..EMPTY };
+                used += 1;
+            }
+            writes[used] = Write {
                 id: number.next().0,
                 remote: self.peer.address + placement.header(self.ring.geometry()).0,
                 remote_key: self.peer.key,
-                parts: [(opened, slots.local_key()), (data, key)],
+                parts: [(opened, slots.local_key()), beside],
                 immediate: Some(number.immediate()),
-                signaled: false,
-                solicited: false,
                 inline,
+                ..EMPTY
             };
+            used += 1;
+            if record.ends_message() {
+                self.grants.end(record.message());
+            }
             count += 1;
             bytes += u64::from(header.payload_bytes);
             self.counters.messages += u64::from(completes.is_some());
+            self.counters.landed_records += u64::from(grant.is_some());
         }
-        let Some(last) = writes[..count].last_mut() else { return Ok(0) };
+        let Some(last) = writes[..used].last_mut() else { return Ok(0) };
         last.signaled = true;
-        self.queue.write(&writes[..count])?;
+        self.queue.write(&writes[..used])?;
         self.counters.batches += 1;
         self.counters.writes += 1;
         self.counters.records += count as u64;
         self.counters.bytes += bytes;
+        self.return_grants()?;
         Ok(count)
+    }
+
+    /// Returns the grants that no message will use.
+    fn return_grants(&mut self) -> Result<(), LinkError> {
+        while let Some(number) = self.grants.next_to_return() {
+            self.liveness.send(Frame::Return(number))?;
+        }
+        Ok(())
     }
 
     /// Processes completions. It reposts receives after the last one, so a peer that never stops sending credit cannot keep this loop running.
@@ -287,7 +370,7 @@ impl RdmaSender {
 
     /// Explains a failed transfer: after the peer has closed its liveness socket, many errors follow, and that is their cause.
     fn explain(&mut self, error: TransferError) -> LinkError {
-        match self.liveness.look() {
+        match self.liveness.look(|_| {}) {
             Ok(Said::Gone) => LinkError::Closed { by_peer: true },
             _ => LinkError::Transfer(error),
         }
@@ -326,8 +409,14 @@ impl RdmaSender {
 
     fn look(&mut self) -> Result<(), LinkError> {
         self.looks = 0;
-        match self.liveness.look()? {
-            Said::Nothing => Ok(()),
+        let grants = &mut self.grants;
+        let said = self.liveness.look(|frame| {
+            if let Frame::Revoke(number) = frame {
+                grants.revoke(number);
+            }
+        })?;
+        match said {
+            Said::Nothing => self.return_grants(),
             // Only a sender announces an end, so any end of a receiver closes the link.
             Said::End(_) | Said::Gone => Err(LinkError::Closed { by_peer: true }),
         }
@@ -403,11 +492,15 @@ pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
     (head.value() / u64::from(geometry.options().alignment)) as u32
 }
 
+fn outside(at: u64, slots: &Region) -> RingMemoryError {
+    RingMemoryError::Span { span: RingSpan { offset: RingOffset(at), bytes: SLOT_BYTES }, ring_bytes: slots.mapping().bytes() }
+}
+
 fn credit_words_missing() -> LinkError {
     LinkError::Broken { during: "reading the credit words", errno: Errno::FAULT }
 }
 
-const EMPTY: Write<'static> = Write {
+pub(super) const EMPTY: Write<'static> = Write {
     id: 0,
     remote: 0,
     remote_key: 0,
@@ -431,13 +524,15 @@ impl LinkSender for RdmaSender {
     }
 
     fn room_for(&self, payload_bytes: u32) -> bool {
-        self.has_slot() && self.ring.check(payload_bytes).is_ok()
+        // A landed record without data needs room for the number of its grant.
+        let with_number = payload_bytes.saturating_add(GRANT_NUMBER_BYTES).min(self.ring.geometry().chunk_bytes());
+        self.has_slot() && self.ring.check(payload_bytes.max(with_number)).is_ok()
     }
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         self.check_alive()?;
         let geometry = *self.ring.geometry();
-        post_in_groups(records, &geometry, LIST_MAX, |group| {
+        post_in_groups(records, &geometry, LIST_MAX / RECORD_REQUESTS, |group| {
             let posted = self.post_list(group);
             self.remember(posted)
         })

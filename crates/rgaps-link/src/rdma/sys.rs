@@ -15,7 +15,11 @@ pub struct Device {
 /// `struct ibv_context_ops`: the functions that the library does not export as symbols. Unused ones are plain addresses.
 #[repr(C)]
 pub struct ContextOps {
-    pub before_poll_cq: [*mut c_void; 11],
+    pub before_alloc_mw: [*mut c_void; 7],
+    pub alloc_mw: Option<unsafe extern "C" fn(*mut ProtectionDomain, c_uint) -> *mut MemoryWindow>,
+    pub bind_mw: *mut c_void,
+    pub dealloc_mw: Option<unsafe extern "C" fn(*mut MemoryWindow) -> c_int>,
+    pub before_poll_cq: *mut c_void,
     pub poll_cq: Option<unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut WorkCompletion) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int>,
     pub before_post_send: [*mut c_void; 12],
@@ -51,6 +55,29 @@ pub struct MemoryRegion {
     pub handle: u32,
     pub lkey: u32,
     pub rkey: u32,
+}
+
+/// `struct ibv_mw`.
+#[repr(C)]
+pub struct MemoryWindow {
+    pub context: *mut Context,
+    pub pd: *mut ProtectionDomain,
+    pub rkey: u32,
+    pub handle: u32,
+    pub mw_type: c_uint,
+}
+
+/// The member `bind_mw` of `struct ibv_send_wr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BindWindow {
+    pub mw: *mut MemoryWindow,
+    /// The window's new key.
+    pub rkey: u32,
+    pub mr: *mut MemoryRegion,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: c_uint,
 }
 
 /// `struct ibv_comp_channel`.
@@ -190,13 +217,13 @@ pub struct SendRequest {
     pub num_sge: c_int,
     pub opcode: c_uint,
     pub send_flags: c_uint,
-    /// In network byte order.
+    /// In network byte order; for an invalidation the key, in this host's.
     pub imm_data: u32,
     pub remote_addr: u64,
     pub rkey: u32,
     pub rest_of_wr: [u64; 2],
     pub xrc_remote_srqn: u32,
-    pub rest_of_bind: [u64; 6],
+    pub bind_mw: BindWindow,
 }
 
 /// `struct ibv_recv_wr`.
@@ -290,6 +317,12 @@ pub struct DeviceAttributes {
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
 /// `IBV_ACCESS_REMOTE_WRITE`.
 pub const ACCESS_REMOTE_WRITE: c_int = 2;
+/// `IBV_ACCESS_MW_BIND`: windows may be bound to the region.
+pub const ACCESS_MW_BIND: c_int = 1 << 4;
+/// `IBV_MW_TYPE_2`: a window that a queue pair's own requests bind and invalidate.
+pub const MW_TYPE_2: c_uint = 2;
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`: such a window belongs to one queue pair.
+pub const DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
 /// `IBV_QPT_RC`.
 pub const QPT_RC: c_uint = 2;
 /// `IBV_QPS_INIT`.
@@ -304,6 +337,10 @@ pub const QPS_ERR: c_uint = 6;
 pub const WR_RDMA_WRITE: c_uint = 0;
 /// `IBV_WR_RDMA_WRITE_WITH_IMM`.
 pub const WR_RDMA_WRITE_WITH_IMM: c_uint = 1;
+/// `IBV_WR_LOCAL_INV`.
+pub const WR_LOCAL_INV: c_uint = 7;
+/// `IBV_WR_BIND_MW`.
+pub const WR_BIND_MW: c_uint = 8;
 /// `IBV_SEND_SIGNALED`.
 pub const SEND_SIGNALED: c_uint = 1 << 1;
 /// `IBV_SEND_SOLICITED`.
@@ -354,7 +391,7 @@ mod tests {
     fn ours() -> Vec<(String, usize)> {
         let mut all = offsets! {
             "struct ibv_context", Context: "ops" = ops, "cmd_fd" = cmd_fd, "async_fd" = async_fd;
-            "struct ibv_context_ops", ContextOps: "poll_cq" = poll_cq, "req_notify_cq" = req_notify_cq,
+            "struct ibv_context_ops", ContextOps: "alloc_mw" = alloc_mw, "dealloc_mw" = dealloc_mw, "poll_cq" = poll_cq, "req_notify_cq" = req_notify_cq,
                 "post_send" = post_send, "post_recv" = post_recv;
             "struct ibv_mr", MemoryRegion: "lkey" = lkey, "rkey" = rkey;
             "struct ibv_comp_channel", CompletionChannel: "fd" = fd;
@@ -371,7 +408,8 @@ mod tests {
             "struct ibv_sge", GatherEntry: "addr" = addr, "length" = length, "lkey" = lkey;
             "struct ibv_send_wr", SendRequest: "next" = next, "sg_list" = sg_list, "num_sge" = num_sge, "opcode" = opcode,
                 "send_flags" = send_flags, "imm_data" = imm_data, "wr.rdma.remote_addr" = remote_addr, "wr.rdma.rkey" = rkey,
-                "qp_type" = xrc_remote_srqn, "bind_mw" = rest_of_bind;
+                "invalidate_rkey" = imm_data, "qp_type" = xrc_remote_srqn, "bind_mw" = bind_mw;
+            "struct ibv_mw", MemoryWindow: "rkey" = rkey, "type" = mw_type;
             "struct ibv_recv_wr", ReceiveRequest: "next" = next, "sg_list" = sg_list, "num_sge" = num_sge;
             "struct ibv_wc", WorkCompletion: "status" = status, "opcode" = opcode, "byte_len" = byte_len, "imm_data" = imm_data,
                 "wc_flags" = wc_flags, "dlid_path_bits" = dlid_path_bits;
@@ -393,6 +431,14 @@ mod tests {
             ("IBV_QPT_RC".to_owned(), QPT_RC as usize),
             ("IBV_QPS_ERR".to_owned(), QPS_ERR as usize),
             ("IBV_WR_RDMA_WRITE_WITH_IMM".to_owned(), WR_RDMA_WRITE_WITH_IMM as usize),
+            ("offsetof(struct ibv_send_wr, bind_mw.bind_info.mw_access_flags)".to_owned(), {
+                offset_of!(SendRequest, bind_mw) + offset_of!(BindWindow, mw_access_flags)
+            }),
+            ("IBV_WR_LOCAL_INV".to_owned(), WR_LOCAL_INV as usize),
+            ("IBV_WR_BIND_MW".to_owned(), WR_BIND_MW as usize),
+            ("IBV_MW_TYPE_2".to_owned(), MW_TYPE_2 as usize),
+            ("IBV_ACCESS_MW_BIND".to_owned(), ACCESS_MW_BIND as usize),
+            ("IBV_DEVICE_MEM_WINDOW_TYPE_2B".to_owned(), DEVICE_MEM_WINDOW_TYPE_2B as usize),
             ("IBV_SEND_SOLICITED".to_owned(), SEND_SOLICITED as usize),
             ("IBV_SEND_INLINE".to_owned(), SEND_INLINE as usize),
             ("IBV_ACCESS_REMOTE_WRITE".to_owned(), ACCESS_REMOTE_WRITE as usize),

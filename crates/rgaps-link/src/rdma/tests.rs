@@ -41,7 +41,7 @@ fn options(mut options: RingOptions) -> RingGeometry {
     RingGeometry::new(options).unwrap()
 }
 
-fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
+pub(super) fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
     let (here, there) = candidates().unwrap();
     let geometry = options(ring);
     let memory = RingMemory::create("rgaps-test-ring", geometry.ring_bytes()).unwrap();
@@ -82,12 +82,12 @@ impl Fixture for Verbs {
 crate::contract_suite!(Verbs, needs "an RDMA device (./dev test-rdma)");
 
 /// Bytes that differ between messages and are cheap to make and check: a window of one block of noise.
-struct Noise(Vec<u8>);
+pub(super) struct Noise(pub(super) Vec<u8>);
 
 const NOISE_WINDOWS: u64 = 1 << 16;
 
 impl Noise {
-    fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = (bytes + NOISE_WINDOWS).div_ceil(8);
         let next = |_| {
@@ -99,18 +99,18 @@ impl Noise {
         Self((0..words).flat_map(next).collect())
     }
 
-    fn message(&self, id: u64, bytes: u64) -> &[u8] {
+    pub(super) fn message(&self, id: u64, bytes: u64) -> &[u8] {
         let start = (id.wrapping_mul(7919) % NOISE_WINDOWS) as usize;
         &self.0[start..start + bytes as usize]
     }
 }
 
-fn head(id: u64, total: u64) -> MessageHead {
+pub(super) fn head(id: u64, total: u64) -> MessageHead {
     MessageHead { id: MessageId(id), name: MessageName { publisher: 1, sequence: id }, total }
 }
 
 /// Sends one message, chunk by chunk, and waits for room.
-fn send<'a>(sender: &mut RdmaSender, id: u64, data: impl Into<SharedBytes<'a>>) -> Result<(), LinkError> {
+pub(super) fn send<'a>(sender: &mut RdmaSender, id: u64, data: impl Into<SharedBytes<'a>>) -> Result<(), LinkError> {
     let data = data.into();
     let chunk = sender.geometry().chunk_bytes() as usize;
     let head = head(id, data.len() as u64);

@@ -13,7 +13,7 @@
 #[cfg(test)]
 mod corruption_tests;
 mod hello;
-mod integrity;
+pub(crate) mod integrity;
 mod listener;
 mod read_buffer;
 mod receiver;

@@ -29,8 +29,8 @@ use crate::geometry::{FlowControl, Integrity, RingGeometry};
 use crate::link::{Landing, LandingPlace, LinkReceiver, Release, RingRecord};
 use crate::memory::{RingMemory, RingMemoryError};
 use crate::position::{Position, RingSpan};
-use crate::record::{HEADER_BYTES, RecordHeader};
-use crate::ring::{self, AdmitError, Placement, ReceiverRing};
+use crate::record::{Flags, HEADER_BYTES, RecordHeader};
+use crate::ring::{self, AdmitError, GrantError, Placement, ReceiverRing};
 use crate::tcp::integrity::{self, CREDIT_FRAME_BYTES, SUM_BYTES, Summer, credit_frame};
 use crate::tcp::read_buffer::{ReadBuffer, Stopped};
 use crate::tcp::socket::{self, TcpOptions, broken, errno};
@@ -224,7 +224,7 @@ impl TcpReceiver {
         self.counters.bytes += record.payload.bytes;
         let (header, placement, payload) = (record.header, record.placement, record.payload);
         let has_landed = self.under_way.take().is_some_and(|record| record.place.is_some());
-        Ok(RingRecord { header, placement, payload, has_landed })
+        Ok(RingRecord { header, placement, payload, has_landed, grant: None })
     }
 
     /// Checks the header at the start of the buffer.
@@ -237,6 +237,9 @@ impl TcpReceiver {
             self.buffer.consume(SUM_BYTES);
         }
         let header = RecordHeader::decode(&bytes)?;
+        if header.flags.contains(Flags::LANDED) {
+            return Err(AdmitError::from(GrantError::NoGrants { message: header.message }).into());
+        }
         self.ring.consumed(self.credit.head()).map_err(AdmitError::Production)?;
         let placement = self.ring.admit(&header)?;
         self.gave_back = false;
