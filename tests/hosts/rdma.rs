@@ -84,6 +84,38 @@ fn payload_takes_rdma(world: &World) {
     assert!(received < 20 * MIB as u64, "{received} B came over the network");
 }
 
+/// The messages that have arrived at host 1, and those of them that were copied from the ring.
+fn arrived(world: &World) -> (u64, u64) {
+    let info = world.info(1, "array").expect("the topic is known");
+    let links = info["links"].to_string();
+    let number_before = |what: &str| {
+        let text = links.split(what).next().unwrap_or_default();
+        text.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{links}"))
+    };
+    (number_before(" messages, "), number_before(" copied from the ring"))
+}
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn large_messages_are_written_where_subscribers_read_them_unless_configured_otherwise() {
+    for (landing_bytes, all) in [("65536", false), ("0", true)] {
+        let mut world = world();
+        world.set("RGAPS_RDMA_LANDING_BYTES", landing_bytes);
+        let file = array(&world, 3 * MIB);
+        let mut subscriber = subscriber(&world);
+        let mut publisher = publisher(&world, &file, "5");
+        subscriber.await_lines(&world, 30);
+        let (messages, copied) = arrived(&world);
+        // The first one goes through the ring, and others may when the machine is slow.
+        assert!(
+            if all { copied == messages } else { copied >= 1 && copied <= messages / 2 },
+            "{copied} of {messages} are copied"
+        );
+        let published = publisher.interrupt(&world);
+        subscriber.interrupt_and_account_exactly(&world, &published);
+    }
+}
+
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rgaps_link::rdma::{Candidate, Domain, RdmaOptions, ReceiverEnd, SenderEnd};
+use rgaps_link::rdma::{Candidate, Domain, RdmaOptions, ReceiverEnd, RingEnd, SenderEnd};
 use rgaps_link::record::{MessageHead, Record};
 use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSender};
 use rgaps_link::{LinkReceiver, LinkSender, MessageId, MessageName, RingGeometry, RingMemory, RingOptions};
@@ -58,8 +58,9 @@ impl Ring {
         let address = listener.local_addr().map_err(system("a listener"))?;
         let near = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
         let (far, _) = listener.accept().map_err(system("accepting"))?;
-        let (address, memory) = (end.address(), end.ring());
-        let sender = sender.connect(&address, memory, geometry, near, RdmaOptions::default()).map_err(failed)?;
+        // The consumer here takes all messages from the ring.
+        let ring = RingEnd { address: end.address(), memory: end.ring(), grants: false };
+        let sender = sender.connect(&ring, geometry, near, RdmaOptions::default()).map_err(failed)?;
         Self::new(Box::new(sender), Box::new(end.start(far)))
     }
 

@@ -64,6 +64,8 @@ pub struct Config {
     pub rdma_timeout_ms: u64,
     /// How long an RDMA link polls for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
     pub rdma_spin_us: u64,
+    /// Messages of at least this many bytes are written straight into the subscribers' pool over RDMA, without the ring; 0: none.
+    pub rdma_landing_bytes: u64,
     /// Memory of pools: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU if this build can use one, else host memory.
     pub device: String,
     /// How far the network reaches: `local` opens no IP socket, `loopback` reaches managers of this machine only, `open` accepts every host that can
@@ -117,6 +119,7 @@ impl Default for Config {
             rdma_gid: String::new(),
             rdma_timeout_ms: 2_000,
             rdma_spin_us: 0,
+            rdma_landing_bytes: 64 << 10,
             device: "auto".to_owned(),
             network: Range::Local.name().to_owned(),
             peers: Vec::new(),

@@ -17,7 +17,7 @@ use crate::qos::{Durability, Mismatch, PublisherQos, Reliability, SubscriberQos,
 use crate::text;
 
 /// Version of everything in this file and of the records on a link.
-pub const WIRE_VERSION: u32 = 6;
+pub const WIRE_VERSION: u32 = 7;
 /// Most different offers in a request: one for each publisher that a host can have.
 const OFFERS_MAX: usize = 256;
 /// Ends of queue pairs in one request, at most.
@@ -158,6 +158,8 @@ pub struct RdmaRing {
     pub to: u32,
     /// Its own end, with the ring as the memory.
     pub end: RdmaEnd,
+    /// Whether it grants blocks for large messages.
+    pub grants: bool,
 }
 
 /// A publishing host's request for a ring.

@@ -45,5 +45,5 @@ pub use invariants::Violation;
 pub use link::{Landing, LandingPlace, LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
 pub use memory::{RingMemory, RingMemoryError};
 pub use position::{Position, RingOffset, RingSpan};
-pub use record::{MessageHead, MessageId, MessageName, Record, RecordError, RecordHeader, RecordSequence};
+pub use record::{GrantNumber, MessageHead, MessageId, MessageName, Record, RecordError, RecordHeader, RecordSequence};
 pub use ring::{AdmitError, Exceed, Placement, ReceiverRing, SenderRing};

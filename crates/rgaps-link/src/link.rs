@@ -254,6 +254,9 @@ pub trait LinkReceiver: Send {
     ///
     /// * the last record of a message that names this grant, or the record that aborts it, has been returned, or
     /// * `next_returned` has returned its number: the peer did not use it.
+    ///
+    /// A peer that has used all its grants may wait until a message that used one is acknowledged. So give the next grant before you release that
+    /// message's last record.
     fn grant(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
         let _ = (place, bytes);
         Ok(None)
@@ -262,7 +265,7 @@ pub trait LinkReceiver: Send {
     /// Asks the peer to return the grants that it does not use. They come as `next_returned`.
     fn revoke_grants(&mut self) {}
 
-    /// The next grant that the peer has returned.
+    /// The next grant that the peer has returned. Never waits.
     fn next_returned(&mut self) -> Option<GrantNumber> {
         None
     }

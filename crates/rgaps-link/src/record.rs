@@ -379,11 +379,6 @@ impl<'a> Record<'a> {
         self.kind == RecordKind::First
     }
 
-    /// Whether no record of its message follows.
-    pub fn ends_message(&self) -> bool {
-        self.kind == RecordKind::Abort || self.is_last()
-    }
-
     /// Whether it completes its message.
     pub fn is_last(&self) -> bool {
         self.kind != RecordKind::Abort && self.offset.saturating_add(self.data.len() as u64) == self.head.total

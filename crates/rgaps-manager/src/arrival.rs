@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   tcp ──▶ the message's block ──────────────────────────▶ landed, oldest first ──finish──▶ publish, release
-//!   rdma, or memory of a device ──▶ ring ──copy: chunk k-1 into the block while chunk k arrives──▶ landed
+//!   rdma, with a grant ──▶ the message's block ────────────────────────▶ landed
+//!   rdma without, or memory of a device ──▶ ring ──copy: chunk k-1 into the block while chunk k arrives──▶ landed
 //! ```
 //!
 //! Invariants  A1 a subscriber gets a message once: a (publisher, sequence) that is not newer than the last is dropped, or published only for
@@ -28,6 +29,7 @@ use crate::arrival::setup::ArrivalSetup;
 use crate::event::Event;
 use crate::inbound::ArrivalState;
 
+mod grants;
 mod loans;
 mod messages;
 pub(crate) mod setup;
@@ -137,8 +139,12 @@ impl Arrival {
         }
         self.link.close();
         self.end();
+        let Self { link, mut messages, copies, landed, .. } = self;
+        // Only now does the device write to no block any more.
+        drop((copies, landed, link));
+        messages.free_all();
         drop(entered);
-        let Messages { setup, state, .. } = self.messages;
+        let Messages { setup, state, .. } = messages;
         let (topic, host) = (setup.topic, setup.host);
         setup.mailbox.post(Event::ArrivalEnded { topic, host, state: Box::new(state), why });
     }
@@ -155,9 +161,11 @@ impl Arrival {
             }
             None => {
                 self.torn = self.link.counters().torn;
+                self.messages.rest_grants(self.link.as_mut());
                 self.rest();
             }
         }
+        self.messages.grant_ahead(self.link.as_mut());
         // A sender on a slow link sees that its messages arrive, though a watermark takes long.
         if self.flushed_at.elapsed() >= TICK {
             self.flush_credit();
@@ -185,7 +193,7 @@ impl Arrival {
         }
     }
 
-    /// Publishes the complete messages, and frees the others unless the device still writes to them.
+    /// Publishes the complete messages. Forgets the others if the device still writes to them.
     fn end(&mut self) {
         let deadline = Instant::now() + END_TIMEOUT;
         while !self.landed.is_empty() && Instant::now() < deadline {
@@ -202,14 +210,18 @@ impl Arrival {
             std::mem::forget((self.messages.state.pool.clone(), self.messages.setup.buffer.clone()));
             self.messages.partial.clear();
         }
-        for (_, partial) in self.messages.partial.drain() {
-            partial.loan.into_iter().for_each(|loan| self.messages.state.port.give_back(loan));
-        }
     }
 
     fn show(&self) {
-        let Messages { arrived, duplicates, dropped, .. } = self.messages;
-        self.messages.setup.control.show([arrived, duplicates, dropped, self.torn, self.messages.state.corrupt]);
+        let Messages { arrived, copied, duplicates, dropped, .. } = self.messages;
+        self.messages.setup.control.show([
+            arrived,
+            copied,
+            duplicates,
+            dropped,
+            self.torn,
+            self.messages.state.corrupt,
+        ]);
     }
 
     /// Handles a record that has arrived. If its data are in the ring, their copy starts, and `finish` handles the record when it is complete.
@@ -276,6 +288,10 @@ impl Arrival {
         let lossless = self.messages.is_lossless;
         if lossless && let Some(message) = complete.take() {
             self.messages.publish(message, at)?;
+        }
+        // Before the sender learns that the message has arrived.
+        if record.header().ends_message() {
+            self.messages.grant_ahead(self.link.as_mut());
         }
         match self.link.release(record).map_err(|error| error.to_string())? {
             Release::Intact => complete.map_or(Ok(()), |message| self.messages.publish(message, at)),

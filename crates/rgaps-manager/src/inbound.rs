@@ -26,8 +26,7 @@ pub(crate) enum Inbound {
 pub(crate) struct ArrivalControl {
     stop: AtomicBool,
     status: Mutex<String>,
-    /// Messages, duplicates, dropped, torn, corrupt.
-    counts: [AtomicU64; 5],
+    counts: [AtomicU64; 6],
     token: LinkToken,
     slot: PublisherSlot,
     /// Returned when the worker ends.
@@ -86,17 +85,17 @@ impl ArrivalControl {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// Messages, duplicates, dropped, torn, corrupt.
-    pub(crate) fn show(&self, counts: [u64; 5]) {
+    /// Messages, those of which a part was copied from the ring, duplicates, dropped, torn, corrupt.
+    pub(crate) fn show(&self, counts: [u64; 6]) {
         self.counts.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Ordering::Relaxed));
     }
 
     pub(crate) fn status(&self) -> String {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let [messages, duplicates, dropped, torn, corrupt] =
+        let [messages, copied, duplicates, dropped, torn, corrupt] =
             self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         format!(
-            "{status}, {messages} messages, {duplicates} duplicates, {dropped} dropped, {torn} torn, {corrupt} corrupt"
+            "{status}, {messages} messages, {copied} copied from the ring, {duplicates} duplicates, {dropped} dropped, {torn} torn, {corrupt} corrupt"
         )
     }
 }

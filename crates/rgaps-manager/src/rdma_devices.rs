@@ -53,6 +53,7 @@ impl RdmaDevices {
             options: RdmaOptions {
                 dead_peer_timeout: Duration::from_millis(config.rdma_timeout_ms),
                 spin: Duration::from_micros(config.rdma_spin_us),
+                landing_bytes_min: landing_bytes_min(config),
             },
             domains: Mutex::default(),
         }
@@ -164,6 +165,11 @@ impl RdmaDevices {
         let (address, credit) = from_wire(&with.end);
         ReceiverEnd::new(&domain, &with.candidate, memory, geometry, (&address, credit), self.options)
     }
+}
+
+/// The least bytes of a message that lands in granted memory.
+pub(crate) fn landing_bytes_min(config: &Config) -> u64 {
+    if config.rdma_landing_bytes == 0 { u64::MAX } else { config.rdma_landing_bytes }
 }
 
 fn link_layer(end: &RdmaEnd) -> LinkLayer {

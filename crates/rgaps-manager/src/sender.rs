@@ -22,7 +22,7 @@ use rgaps_control::reach::{Reach, Seen};
 use rgaps_control::wire::{PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
-use rgaps_link::rdma::SenderEnd;
+use rgaps_link::rdma::{RingEnd, SenderEnd};
 use rgaps_link::tcp::{self, TcpSender};
 use rgaps_link::{LinkError, LinkSender, MessageName, Position, Progress, RecordSequence, RingGeometry};
 use rgaps_os::clock;
@@ -386,7 +386,7 @@ impl Sender {
             dial(offer, timeout, patience, |address, token, options| tcp::connect(address, token, geometry, &options))?;
         let (address, memory) = rdma_devices::from_wire(&ring.end);
         let link = end
-            .connect(&address, memory, geometry, liveness, self.setup.rdma.options())
+            .connect(&RingEnd { address, memory, grants: ring.grants }, geometry, liveness, self.setup.rdma.options())
             .map_err(|error| error.to_string())?;
         self.transport = LinkTransport { route: Route::Rdma, route_reason: RouteReason::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))

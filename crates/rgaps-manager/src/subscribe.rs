@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::qos::{Exhaustion, PublisherQos};
 use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Budget, Config, HostId, TopicId};
-use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
+use rgaps_device::{BufferSpec, DeviceError, HostBuffer, PayloadAccess};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{Incoming, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
@@ -333,6 +333,7 @@ impl SubscribeManager {
             slot_table: topic.slot_table.clone(),
             mailbox: self.mailbox.clone(),
             control: control.clone(),
+            landing_bytes_min: rdma_devices::landing_bytes_min(&self.config),
             transport_text: match &rdma {
                 Ok(_) => "rdma".to_owned(),
                 Err(why) => over_tcp(why, self.integrity(request)),
@@ -387,7 +388,9 @@ impl SubscribeManager {
         let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;
         let geometry = self.geometry(request, alignment)?;
         let end = self.rdma.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
-        let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()) };
+        let is_direct = self.memory.backend().payload_access() == PayloadAccess::Direct;
+        let grants = is_direct && end.can_grant();
+        let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()), grants };
         Ok((end, ring))
     }
 

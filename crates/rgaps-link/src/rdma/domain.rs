@@ -320,7 +320,12 @@ impl Drop for TransferRegion {
     }
 }
 
-pub(super) fn register(domain: &Domain, address: u64, bytes: u64, flags: i32) -> Result<NonNull<sys::MemoryRegion>, VerbsError> {
+pub(super) fn register(
+    domain: &Domain,
+    address: u64,
+    bytes: u64,
+    flags: i32,
+) -> Result<NonNull<sys::MemoryRegion>, VerbsError> {
     rgaps_os::memlock::check(bytes)?;
     let context = &domain.context;
     let start = address as *mut std::ffi::c_void;

@@ -10,7 +10,8 @@
 //!  revoke, by the liveness socket ─────────────────────────▶ uses it no more ─── return, by the liveness socket ──▶ invalidate
 //! ```
 //!
-//! A sender never waits for a grant: a message that has none when it begins goes through the ring.
+//! A large message waits for a grant while an earlier large one is not acknowledged: the receiver gives the next grant, if it can, before it acknowledges
+//! a message. Otherwise the message goes through the ring. So a sender that is faster than its receiver does not fill the ring instead.
 //!
 //! Invariants  A block is the peer's from `issue` until its window is invalid. An entry of the sender's page is written again only after that, so it
 //!             does not change while it is in use. Numbers increase, so each grant is used at most once.
@@ -25,10 +26,11 @@ use std::sync::Arc;
 use rgaps_os::Mapping;
 
 use crate::link::LandingPlace;
-use crate::rdma::RemoteMemory;
+use crate::position::Position;
 use crate::rdma::domain::{Domain, VerbsError};
 use crate::rdma::queue_pair::QueuePair;
 use crate::rdma::window::{self, Window, WindowRegion};
+use crate::rdma::{RdmaOptions, RemoteMemory};
 use crate::record::{GrantNumber, MessageId, RecordHeader};
 use crate::ring::GrantError;
 use crate::tcp::integrity;
@@ -102,17 +104,32 @@ fn sum(words: [u64; 4]) -> u32 {
 }
 
 /// The sender's side: which grants are free, and which message uses which.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReceivedGrants {
     /// By slot, the newest grant that was used, returned or revoked.
     newest: [u64; GRANTS_MAX],
     /// The messages under way that use one.
     in_use: Vec<(MessageId, Grant)>,
+    /// Whether the peer gives any.
+    is_expected: bool,
+    /// Where the newest large message ends that was sent whole.
+    in_flight: Position,
     /// A grant was too small for a message, or has been revoked.
     to_return: VecDeque<GrantNumber>,
 }
 
 impl ReceivedGrants {
+    /// `is_expected`: whether the peer has said that it grants.
+    pub(super) fn new(is_expected: bool) -> Self {
+        let (in_use, to_return) = (Vec::new(), VecDeque::new());
+        Self { newest: [0; GRANTS_MAX], in_use, is_expected, in_flight: Position::START, to_return }
+    }
+
+    /// The peer grants nothing any more.
+    pub(super) fn expect_none(&mut self) {
+        self.is_expected = false;
+    }
+
     /// Takes a grant for a message that begins: the smallest that it fits. If none is large enough, the oldest is returned, so that the peer can give a
     /// larger one. `page`: the one that the peer writes.
     pub(super) fn take_for(&mut self, message: MessageId, total: u64, page: &Mapping) -> Option<Grant> {
@@ -151,13 +168,25 @@ impl ReceivedGrants {
         is_free.then_some(grant)
     }
 
+    /// Whether a message of so many bytes waits for a grant. What it waits for needs nothing more from this side.
+    pub(super) fn must_wait(&self, total: u64, delayed_head: Position, page: &Mapping) -> bool {
+        let fits = |slot| self.free_in(slot, page).is_some_and(|grant| grant.block.bytes >= total);
+        self.is_expected && self.in_flight > delayed_head && !(0..GRANTS_MAX as u64).any(fits)
+    }
+
     /// The grant that a message under way uses.
     pub(super) fn of(&self, message: MessageId) -> Option<Grant> {
         self.in_use.iter().find(|(user, _)| *user == message).map(|(_, grant)| *grant)
     }
 
-    /// A message has ended.
-    pub(super) fn end(&mut self, message: MessageId) {
+    /// A large message has been sent whole; its last record ends at `end`.
+    pub(super) fn end(&mut self, message: MessageId, end: Position) {
+        self.abort(message);
+        self.in_flight = end;
+    }
+
+    /// A message will not be sent whole.
+    pub(super) fn abort(&mut self, message: MessageId) {
         self.in_use.retain(|(user, _)| *user != message);
     }
 
@@ -215,14 +244,20 @@ pub(super) struct IssuedGrants {
 
 impl IssuedGrants {
     /// `inline_bytes`: how many the queue pair sends inline, as entries are.
-    pub(super) fn new(domain: &Arc<Domain>, inline_bytes: u32) -> Self {
-        let is_supported = inline_bytes >= ENTRY_BYTES as u32 && window::are_supported(domain);
+    pub(super) fn new(domain: &Arc<Domain>, inline_bytes: u32, options: RdmaOptions) -> Self {
+        let is_wanted = options.landing_bytes_min < u64::MAX && inline_bytes >= ENTRY_BYTES as u32;
+        let is_supported = is_wanted && window::are_supported(domain);
         let (slots, regions, returned) = (Default::default(), Vec::new(), VecDeque::new());
         Self { slots, last: GrantNumber(0), regions, domain: domain.clone(), is_supported, returned }
     }
 
     pub(super) fn is_supported(&self) -> bool {
         self.is_supported
+    }
+
+    /// Whether anything has been granted.
+    pub(super) fn have_begun(&self) -> bool {
+        self.last > GrantNumber(0)
     }
 
     /// Binds a window to a block and returns the grant, whose entry is to be written to the sender's page. `None` if no slot is free, or the block cannot
@@ -260,28 +295,29 @@ impl IssuedGrants {
         match made.and_then(|()| self.region(place, bytes)) {
             Ok(region) => Some(region),
             Err(error) => {
-                tracing::warn!(%error, "messages over this rdma link go through its ring");
+                tracing::warn!(%error, "large messages over this rdma link go through its ring");
                 self.is_supported = false;
                 None
             }
         }
     }
 
-    /// The region that covers a block.
+    /// The region of a block: its pages.
     fn region(&mut self, place: &LandingPlace, bytes: u64) -> Result<Arc<WindowRegion>, VerbsError> {
-        let known = self.regions.iter().position(|region| region.covers(&place.memory, (place.offset, bytes)));
+        let start = place.offset - place.offset % PAGE_BYTES;
+        let end = (place.offset + bytes).next_multiple_of(PAGE_BYTES).min(place.memory.bytes());
+        let part = (start, end - start);
+        let known = self.regions.iter().position(|region| region.is(&place.memory, part));
         let region = match known {
             Some(known) => self.regions.remove(known),
             None => {
-                let start = place.offset - place.offset % PAGE_BYTES;
-                let end = (place.offset + bytes).next_multiple_of(PAGE_BYTES).min(place.memory.bytes());
                 let kept = |regions: &[Arc<WindowRegion>]| regions.iter().map(|region| region.bytes()).sum::<u64>();
                 while self.regions.len() >= REGIONS_MAX
-                    || !self.regions.is_empty() && kept(&self.regions) + end - start > REGION_BYTES_MAX
+                    || !self.regions.is_empty() && kept(&self.regions) + part.1 > REGION_BYTES_MAX
                 {
                     self.regions.remove(0);
                 }
-                Arc::new(WindowRegion::new(&self.domain, &place.memory, (start, end - start))?)
+                Arc::new(WindowRegion::new(&self.domain, &place.memory, part)?)
             }
         };
         self.regions.push(region.clone());
@@ -363,6 +399,14 @@ impl IssuedGrants {
         self.returned.pop_front()
     }
 
+    /// Whether a grant that was revoked has not come back.
+    pub(super) fn is_revoking(&self) -> bool {
+        let mut issued = self.slots.iter().filter_map(|slot| slot.issued.as_ref());
+        issued.any(|issued| {
+            matches!(issued.state, State::Free { is_revoked: true } | State::Ending { is_returned: true })
+        })
+    }
+
     /// The grants that the peer is to return and has not been asked for.
     pub(super) fn revoke(&mut self) -> impl Iterator<Item = GrantNumber> {
         self.slots.iter_mut().filter_map(|slot| slot.issued.as_mut()).filter_map(|issued| match &mut issued.state {
@@ -393,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_message_gets_the_smallest_grant_that_it_fits_once() {
-        let mut grants = ReceivedGrants::default();
+        let mut grants = ReceivedGrants::new(true);
         let page = page(&[grant(1, 100), grant(2, 300), grant(3, 200)]);
         assert_eq!(grants.take_for(MessageId(1), 150, &page), Some(grant(3, 200)));
         assert_eq!(grants.of(MessageId(1)), Some(grant(3, 200)));
@@ -402,13 +446,29 @@ mod tests {
         assert_eq!(grants.next_to_return(), Some(GrantNumber(1)), "so that the peer can grant a larger block");
         assert_eq!(grants.take_for(MessageId(4), 1, &page), None);
         assert_eq!(grants.next_to_return(), None);
-        grants.end(MessageId(1));
+        grants.abort(MessageId(1));
         assert_eq!(grants.of(MessageId(1)), None);
     }
 
     #[test]
+    fn a_message_waits_for_a_grant_while_one_is_in_flight() {
+        let mut grants = ReceivedGrants::new(true);
+        let empty = page(&[]);
+        assert!(!grants.must_wait(100, Position::START, &empty), "nothing has ever been granted");
+        assert_eq!(grants.take_for(MessageId(1), 100, &page(&[grant(1, 100)])), Some(grant(1, 100)));
+        assert!(!grants.must_wait(100, Position::START, &empty), "a message that is not sent whole needs this side");
+        grants.end(MessageId(1), Position::new(1000));
+        assert!(grants.must_wait(100, Position::new(999), &empty));
+        assert!(grants.must_wait(100, Position::new(999), &page(&[grant(2, 99)])), "it is too small");
+        assert!(!grants.must_wait(100, Position::new(999), &page(&[grant(2, 100)])));
+        assert!(!grants.must_wait(100, Position::new(1000), &empty), "it is acknowledged, and there is no other grant");
+        grants.expect_none();
+        assert!(!grants.must_wait(100, Position::new(999), &empty));
+    }
+
+    #[test]
     fn a_revoked_grant_is_returned_once_unless_it_was_used() {
-        let mut grants = ReceivedGrants::default();
+        let mut grants = ReceivedGrants::new(true);
         let page = page(&[grant(1, 100), grant(2, 100)]);
         assert_eq!(grants.take_for(MessageId(1), 100, &page), Some(grant(1, 100)));
         for number in [1, 2, 2] {
@@ -420,7 +480,7 @@ mod tests {
 
     #[test]
     fn torn_entries_and_entries_of_other_slots_are_no_grants() {
-        let mut grants = ReceivedGrants::default();
+        let mut grants = ReceivedGrants::new(true);
         for at in 0..ENTRY_BYTES as u64 {
             let page = page(&[grant(9, 100)]);
             let mut byte = [0];

@@ -40,6 +40,8 @@ pub(super) enum Frame {
     Revoke(GrantNumber),
     /// From the sender: it has not used the grant and never will.
     Return(GrantNumber),
+    /// From the receiver: it grants nothing any more.
+    NoGrants,
 }
 
 /// Where the kind is in a frame's first word.
@@ -51,6 +53,7 @@ impl Frame {
             Self::End(records) => (0, records),
             Self::Revoke(grant) => (1, grant.0),
             Self::Return(grant) => (2, grant.0),
+            Self::NoGrants => (3, 0),
         };
         CreditPair::new(Position::new(kind << KIND_SHIFT | number)).encode()
     }
@@ -62,7 +65,7 @@ impl Frame {
             0 => Ok(Self::End(number)),
             1 => Ok(Self::Revoke(GrantNumber(number))),
             2 => Ok(Self::Return(GrantNumber(number))),
-            _ => Err(LinkError::Broken { during: "reading the liveness socket", errno: Errno::PROTO }),
+            _ => Ok(Self::NoGrants),
         }
     }
 }

@@ -68,11 +68,7 @@ pub struct RdmaOptions {
 
 impl Default for RdmaOptions {
     fn default() -> Self {
-        Self {
-            dead_peer_timeout: Duration::from_secs(2),
-            spin: Duration::ZERO,
-            landing_bytes_min: LANDING_BYTES_MIN,
-        }
+        Self { dead_peer_timeout: Duration::from_secs(2), spin: Duration::ZERO, landing_bytes_min: LANDING_BYTES_MIN }
     }
 }
 
@@ -85,4 +81,15 @@ pub struct RemoteMemory {
     pub key: u32,
     /// Its length.
     pub bytes: u64,
+}
+
+/// The receiver's end of a link, as its offer states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingEnd {
+    /// The address of its queue pair.
+    pub address: Address,
+    /// The ring.
+    pub memory: RemoteMemory,
+    /// Whether it grants memory for large messages.
+    pub grants: bool,
 }

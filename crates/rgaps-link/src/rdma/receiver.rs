@@ -103,6 +103,11 @@ impl ReceiverEnd {
         RemoteMemory { address: mapping.address(), key: self.region.remote_key(), bytes: mapping.bytes() }
     }
 
+    /// Whether its link can grant memory: the device can take the right away again, and the options want it.
+    pub fn can_grant(&self) -> bool {
+        IssuedGrants::new(&self.domain, self.queue.inline_bytes(), self.options).is_supported()
+    }
+
     /// The ring's shape.
     pub fn geometry(&self) -> &RingGeometry {
         &self.geometry
@@ -117,7 +122,7 @@ impl ReceiverEnd {
     pub fn start(self, liveness: TcpStream) -> RdmaReceiver {
         let Self { queue, completions, region, memory, geometry, domain, credit, options, .. } = self;
         RdmaReceiver {
-            grants: IssuedGrants::new(&domain, queue.inline_bytes()),
+            grants: IssuedGrants::new(&domain, queue.inline_bytes(), options),
             queue,
             completions,
             _region: region,
@@ -393,7 +398,13 @@ impl RdmaReceiver {
 
     /// Issues a grant and writes its entry into the peer's page.
     fn issue(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
-        let Some(grant) = self.grants.issue(place, bytes, &self.queue)? else { return Ok(None) };
+        let could_grant = self.grants.is_supported();
+        let Some(grant) = self.grants.issue(place, bytes, &self.queue)? else {
+            if could_grant && !self.grants.is_supported() {
+                self.liveness.send(Frame::NoGrants)?;
+            }
+            return Ok(None);
+        };
         let entry = grant.encode();
         let write = Write {
             id: self.posted,
@@ -453,6 +464,11 @@ impl LinkReceiver for RdmaReceiver {
         self.held.pop_front();
         self.to_repost += 1;
         let due = self.batch.consume(end, record.header.ends_message(), self.ring.tail());
+        // The sender may hold the next large message back until it knows.
+        let is_awaited = record.header.ends_message()
+            && record.header.total >= self.options.landing_bytes_min
+            && self.grants.have_begun();
+        let due = if is_awaited { due.or_else(|| self.batch.flush()) } else { due };
         self.send_credit(due);
         Ok(Release::Intact)
     }
@@ -483,6 +499,14 @@ impl LinkReceiver for RdmaReceiver {
     }
 
     fn next_returned(&mut self) -> Option<GrantNumber> {
+        let returned = self.grants.next_returned();
+        if returned.is_some() || self.ended.is_some() || !self.grants.is_revoking() {
+            return returned;
+        }
+        let looked = self.look().and_then(|_| self.reap());
+        if let Err(error) = looked {
+            self.end(error);
+        }
         self.grants.next_returned()
     }
 

@@ -35,9 +35,9 @@ use crate::rdma::grants::{Grant, ReceivedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
-use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory};
+use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory, RingEnd};
 use crate::record::{
-    ENVELOPE_BYTES_MAX, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordHeader, RecordSequence,
+    ENVELOPE_BYTES_MAX, Flags, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordHeader, RecordSequence,
 };
 use crate::ring::SenderRing;
 use crate::tcp::socket;
@@ -100,23 +100,23 @@ impl SenderEnd {
         RemoteMemory { address: mapping.address(), key: self.credit.remote_key(), bytes: mapping.bytes() }
     }
 
-    /// Connects it to a ring: the receiver's address and memory, and the connection on which both have agreed on token and shape.
+    /// Connects it to a ring. `liveness`: the connection on which both have agreed on token and shape.
     pub fn connect(
         self,
-        peer: &Address,
-        ring: RemoteMemory,
+        peer: &RingEnd,
         geometry: RingGeometry,
         liveness: TcpStream,
         options: RdmaOptions,
     ) -> Result<RdmaSender, VerbsError> {
         let refused = |call| self.domain.context().failed(call, Errno::INVAL);
+        let ring = peer.memory;
         if ring.bytes != geometry.ring_bytes() || ring.address.checked_add(ring.bytes).is_none() {
             return Err(refused("connecting to a ring whose memory has another size than agreed"));
         }
         if geometry.flow_control() == FlowControl::Off {
             return Err(refused("connecting to a ring without flow control, which would use up the receives"));
         }
-        self.queue.connect(&self.candidate, peer, options.dead_peer_timeout)?;
+        self.queue.connect(&self.candidate, &peer.address, options.dead_peer_timeout)?;
         Ok(RdmaSender {
             queue: self.queue,
             completions: self.completions,
@@ -127,7 +127,8 @@ impl SenderEnd {
             domain: self.domain,
             ring: SenderRing::new(geometry),
             peer: ring,
-            grants: ReceivedGrants::default(),
+            grants: ReceivedGrants::new(peer.grants),
+            awaits_grant: None,
             liveness: LivenessSocket::new(liveness),
             looks: 0,
             reusable: RecordSequence(0),
@@ -155,6 +156,8 @@ pub struct RdmaSender {
     ring: SenderRing,
     peer: RemoteMemory,
     grants: ReceivedGrants,
+    /// Bytes of the message that waits for a grant.
+    awaits_grant: Option<u64>,
     liveness: LivenessSocket,
     looks: u32,
     reusable: RecordSequence,
@@ -215,6 +218,12 @@ impl RdmaSender {
         self.queue.write(&[Write { remote, remote_key, parts, immediate, inline: true, signaled: true, ..EMPTY }])
     }
 
+    fn has_room(&self, payload_bytes: u32) -> bool {
+        // A landed record without data needs room for the number of its grant.
+        let with_number = payload_bytes.saturating_add(GRANT_NUMBER_BYTES).min(self.ring.geometry().chunk_bytes());
+        self.has_slot() && self.ring.check(payload_bytes.max(with_number)).is_ok()
+    }
+
     fn has_slot(&self) -> bool {
         self.ring.next_record().0 - self.reusable.0 < SLOTS
     }
@@ -231,21 +240,25 @@ impl RdmaSender {
         Ok(key)
     }
 
-    /// The grant of a record's message, if it has one and the record can use it. A message that begins takes one.
+    /// The grant of a record's message, if it has one. A large message that begins takes one, or notes that it waits for one.
     fn grant_for(&mut self, record: &Record<'_>) -> Option<Grant> {
-        let (envelope, data) = record.payload();
-        let message = record.message();
+        let (message, total) = (record.message(), record.total());
         let known = self.grants.of(message);
-        if !record.is_first() {
-            // Few bytes are cheaper in the ring than in a request of their own.
-            return known.filter(|_| data.len() >= INLINE_BYTES as usize);
-        }
-        let in_ring = envelope.len() as u64 + u64::from(GRANT_NUMBER_BYTES);
-        let is_large = record.total() >= self.options.landing_bytes_min;
-        if known.is_some() || !is_large || in_ring > u64::from(self.ring.geometry().chunk_bytes()) {
+        let in_ring = record.payload().0.len() as u64 + u64::from(GRANT_NUMBER_BYTES);
+        let is_large = total >= self.options.landing_bytes_min;
+        let fits = in_ring <= u64::from(self.ring.geometry().chunk_bytes());
+        if known.is_some() || !record.is_first() || !is_large || !fits {
             return known;
         }
-        self.grants.take_for(message, record.total(), self.credit.mapping())
+        if self.must_wait(total) {
+            self.awaits_grant = Some(total);
+            return None;
+        }
+        self.grants.take_for(message, total, self.credit.mapping())
+    }
+
+    fn must_wait(&self, total: u64) -> bool {
+        self.grants.must_wait(total, self.ring.delayed_head(), self.credit.mapping())
     }
 
     /// Writes what of a record is not its data to a slot: header, envelope, and the number of its grant.
@@ -272,22 +285,24 @@ impl RdmaSender {
         let slots = self.slots.clone();
         let inline_bytes = u64::from(self.queue.inline_bytes());
         let (mut count, mut used, mut bytes) = (0, 0, 0_u64);
+        self.awaits_grant = None;
         for record in records.iter().take(LIST_MAX / RECORD_REQUESTS) {
             let number = self.ring.next_record();
             let header = record.header(number, self.ring.geometry()).map_err(LinkError::Unsendable)?;
             let (envelope, data) = record.payload();
-            if !self.room_for(header.payload_bytes) {
+            if !self.has_room(header.payload_bytes) {
                 self.counters.out_of_room += 1;
                 break;
             }
-            let grant = self.grant_for(record);
+            let is_abort = header.flags.contains(Flags::ABORT);
+            let grant = if is_abort { None } else { self.grant_for(record) };
+            if self.awaits_grant.is_some() {
+                break;
+            }
             let header = if grant.is_some() { header.landed() } else { header };
-            let in_ring = HEADER_BYTES as u64 + u64::from(header.bytes_in_ring());
-            let inline = in_ring <= inline_bytes;
-            let key = match data.is_empty() || grant.is_none() && inline {
-                true => 0,
-                false => self.key(number, data)?,
-            };
+            let inline = HEADER_BYTES as u64 + u64::from(header.bytes_in_ring()) <= inline_bytes;
+            let is_data_inline = if grant.is_some() { data.len() as u64 <= inline_bytes } else { inline };
+            let key = if is_data_inline || data.is_empty() { 0 } else { self.key(number, data)? };
             let completes = record.is_last().then(|| record.message());
             let placed = self.ring.place_landed(header.bytes_in_ring(), header.payload_bytes, completes);
             let Ok(placement) = placed else { break };
@@ -300,7 +315,7 @@ impl RdmaSender {
             if let Some(block) = landing.filter(|_| !data.is_empty()) {
                 let (remote, remote_key) = (block.address + record.offset(), block.key);
                 let parts = [(data, key), (SharedBytes::empty(), 0)];
-                writes[used] = Write { id: number.0, remote, remote_key, parts, ..EMPTY };
+                writes[used] = Write { id: number.0, remote, remote_key, parts, inline: is_data_inline, ..EMPTY };
                 used += 1;
             }
             writes[used] = Write {
@@ -313,8 +328,10 @@ impl RdmaSender {
                 ..EMPTY
             };
             used += 1;
-            if record.ends_message() {
-                self.grants.end(record.message());
+            if is_abort {
+                self.grants.abort(record.message());
+            } else if completes.is_some() && record.total() >= self.options.landing_bytes_min {
+                self.grants.end(record.message(), placement.end);
             }
             count += 1;
             bytes += u64::from(header.payload_bytes);
@@ -410,10 +427,10 @@ impl RdmaSender {
     fn look(&mut self) -> Result<(), LinkError> {
         self.looks = 0;
         let grants = &mut self.grants;
-        let said = self.liveness.look(|frame| {
-            if let Frame::Revoke(number) = frame {
-                grants.revoke(number);
-            }
+        let said = self.liveness.look(|frame| match frame {
+            Frame::Revoke(number) => grants.revoke(number),
+            Frame::NoGrants => grants.expect_none(),
+            Frame::End(_) | Frame::Return(_) => {}
         })?;
         match said {
             Said::Nothing => self.return_grants(),
@@ -493,7 +510,10 @@ pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
 }
 
 fn outside(at: u64, slots: &Region) -> RingMemoryError {
-    RingMemoryError::Span { span: RingSpan { offset: RingOffset(at), bytes: SLOT_BYTES }, ring_bytes: slots.mapping().bytes() }
+    RingMemoryError::Span {
+        span: RingSpan { offset: RingOffset(at), bytes: SLOT_BYTES },
+        ring_bytes: slots.mapping().bytes(),
+    }
 }
 
 fn credit_words_missing() -> LinkError {
@@ -524,9 +544,7 @@ impl LinkSender for RdmaSender {
     }
 
     fn room_for(&self, payload_bytes: u32) -> bool {
-        // A landed record without data needs room for the number of its grant.
-        let with_number = payload_bytes.saturating_add(GRANT_NUMBER_BYTES).min(self.ring.geometry().chunk_bytes());
-        self.has_slot() && self.ring.check(payload_bytes.max(with_number)).is_ok()
+        !self.awaits_grant.is_some_and(|total| self.must_wait(total)) && self.has_room(payload_bytes)
     }
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {

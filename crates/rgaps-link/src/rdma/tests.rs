@@ -16,7 +16,7 @@ use crate::geometry::{RingGeometry, RingOptions, Watermark};
 use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::memory::RingMemory;
 use crate::rdma::{
-    Candidate, Domain, RdmaOptions, RdmaReceiver, RdmaSender, ReceiverEnd, SenderEnd, TransferError, ports,
+    Candidate, Domain, RdmaOptions, RdmaReceiver, RdmaSender, ReceiverEnd, RingEnd, SenderEnd, TransferError, ports,
 };
 use crate::record::{Flags, MessageHead, MessageId, MessageName, RecordHeader, RecordSequence};
 
@@ -51,8 +51,8 @@ pub(super) fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
     let receiver = ReceiverEnd::new(&domain, &there, &memory, geometry, peer, RdmaOptions::default()).unwrap();
     receiver.connect().unwrap();
     let (near, far) = liveness_sockets();
-    let (address, ring) = (receiver.address(), receiver.ring());
-    let sender = sender.connect(&address, ring, geometry, near, RdmaOptions::default()).unwrap();
+    let end = RingEnd { address: receiver.address(), memory: receiver.ring(), grants: receiver.can_grant() };
+    let sender = sender.connect(&end, geometry, near, RdmaOptions::default()).unwrap();
     (sender, receiver.start(far))
 }
 

@@ -105,7 +105,8 @@ impl WindowRegion {
         (offset, bytes): (u64, u64),
     ) -> Result<Self, VerbsError> {
         let part = mapping.shared(offset, bytes);
-        let address = part.map_err(|_| domain.context().failed("registering memory outside its mapping", Errno::INVAL))?;
+        let address =
+            part.map_err(|_| domain.context().failed("registering memory outside its mapping", Errno::INVAL))?;
         let raw = register(domain, address.address(), bytes, sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND)?;
         Ok(Self { raw, mapping: mapping.clone(), offset, bytes, domain: domain.clone() })
     }
@@ -118,11 +119,9 @@ impl WindowRegion {
         self.bytes
     }
 
-    /// Whether that part of the mapping is registered here.
-    pub(super) fn covers(&self, mapping: &Arc<Mapping>, (offset, bytes): (u64, u64)) -> bool {
-        let starts = offset.checked_sub(self.offset);
-        Arc::ptr_eq(mapping, &self.mapping)
-            && starts.and_then(|start| start.checked_add(bytes)).is_some_and(|end| end <= self.bytes)
+    /// Whether it is that part of the mapping, and no more: rxe checks a window's bounds by those of its region.
+    pub(super) fn is(&self, mapping: &Arc<Mapping>, part: (u64, u64)) -> bool {
+        Arc::ptr_eq(mapping, &self.mapping) && part == (self.offset, self.bytes)
     }
 
     /// The address of an offset in the mapping.

@@ -38,7 +38,7 @@ impl Messages {
     }
 
     /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
-    fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
+    pub(super) fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
         let pool = &self.state.pool;
         if self.unmeasured_bytes >= LOOK_EVERY_BYTES {
             self.unmeasured_bytes = 0;
@@ -151,6 +151,7 @@ impl Arrival {
             self.link.read_ahead();
         }
         self.flush_credit();
+        self.messages.revoke_grants(self.link.as_mut());
         let mut room = self.messages.charge_for(bytes, first);
         while let Err(over) = room {
             self.messages.check_end()?;
@@ -158,6 +159,7 @@ impl Arrival {
             let may_fit = pool_bytes_for(bytes) <= over.limit;
             if may_fit && matches!(first, Exhaustion::Wait { .. }) && start.elapsed() < patience {
                 self.link.read_ahead();
+                self.messages.take_returned(self.link.as_mut());
                 std::thread::sleep(ROOM_TICK);
                 room = self.messages.charge_for(bytes, first);
                 continue;
@@ -173,6 +175,7 @@ impl Arrival {
             // Without the words of a newcomer, what it has read would look unread.
             self.messages.add_newcomers();
             self.link.read_ahead();
+            self.messages.take_returned(self.link.as_mut());
             let port = &mut self.messages.state.port;
             match port.loan(bytes, first) {
                 Ok(loan) => return Ok(self.messages.with_memory(loan, bytes)),

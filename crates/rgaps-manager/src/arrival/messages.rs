@@ -20,6 +20,7 @@ use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::words::queue::Position;
 use rgaps_shm::{LoanedMessage, MessageSpec, crash};
 
+use crate::arrival::grants::Granted;
 use crate::arrival::setup::ArrivalSetup;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX, Gap, Source};
 use crate::event::Event;
@@ -56,10 +57,13 @@ pub(super) struct Messages {
     assembler: Assembler,
     pub(super) partial: HashMap<MessageId, Partial>,
     /// The pool, if data can land in it.
-    landing_memory: Option<Arc<Mapping>>,
+    pub(super) landing_memory: Option<Arc<Mapping>>,
+    pub(super) granted: Granted,
     /// What the record under way says, if the link has asked for its place.
     placed: Option<(RecordSequence, Result<Events, String>)>,
     pub(super) arrived: u64,
+    /// Of which a part went through the ring.
+    pub(super) copied: u64,
     pub(super) duplicates: u64,
     pub(super) dropped: u64,
     has_stepped: bool,
@@ -97,8 +101,10 @@ impl Messages {
             is_lossless: flow_control == FlowControl::On,
             assembler: Assembler::new(options),
             partial: HashMap::new(),
+            granted: Granted::new(),
             placed: None,
             arrived: 0,
+            copied: 0,
             duplicates: 0,
             dropped: 0,
             has_stepped: false,
@@ -147,7 +153,10 @@ impl Messages {
             return Err(too_long(length));
         };
         link.copy_out(record, 0, envelope).map_err(|error| error.to_string())?;
-        self.begin_any(events, envelope)
+        record.grant().into_iter().for_each(|number| self.granted.name(number));
+        let events = self.begin_any(events, envelope);
+        self.granted.keep_unwanted(record.header().message);
+        events
     }
 
     /// Notes the message that a record begins, if it begins one.
@@ -199,7 +208,14 @@ impl Messages {
         let mut meta = [0; META_BYTES_MAX];
         meta[..meta_bytes].copy_from_slice(opened.meta);
         crash::point("arrival.begin");
-        let loan = if is_notice { None } else { self.try_loan(total) };
+        if total >= self.setup.landing_bytes_min {
+            self.granted.note(total);
+        }
+        let loan = match if is_notice { None } else { self.granted.take_named() } {
+            None if is_notice => None,
+            None => self.try_loan(total),
+            named => named,
+        };
         let needs_loan = loan.is_none() && !is_notice;
         let partial = Partial {
             name,
@@ -220,6 +236,7 @@ impl Messages {
 
     /// Publishes a complete message.
     pub(super) fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
+        self.end_unwanted(message);
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
         let Partial {
             name,
@@ -288,6 +305,7 @@ impl Messages {
         crash::point("arrival.published");
         self.state.received.note(name, position);
         self.arrived += 1;
+        self.copied += u64::from(was_copied);
         let MessageName { publisher, sequence } = name;
         tracing::trace!(target: "rgaps::message", topic = %self.setup.key, publisher, sequence, "arrived");
         Ok(())
@@ -320,10 +338,25 @@ impl Messages {
 
     /// Gives up a message of which a part has arrived.
     pub(super) fn give_back(&mut self, message: MessageId) {
+        self.end_unwanted(message);
         if let Some(loan) = self.partial.remove(&message).and_then(|partial| partial.loan) {
             self.state.port.give_back(loan);
             self.dropped += 1;
         }
+    }
+
+    /// Frees the block of a message that nobody wanted and that the peer no longer writes.
+    fn end_unwanted(&mut self, message: MessageId) {
+        if let Some(loan) = self.granted.end_unwanted(message) {
+            self.state.port.give_back(loan);
+        }
+    }
+
+    /// Frees all that is not published. The link is gone, so nobody writes there.
+    pub(super) fn free_all(&mut self) {
+        let partial = self.partial.drain().filter_map(|(_, partial)| partial.loan);
+        let loans: Vec<LoanedMessage> = partial.chain(self.granted.drain()).collect();
+        loans.into_iter().for_each(|loan| self.state.port.give_back(loan));
     }
 
     /// Gives the port the words of subscribers that have joined.

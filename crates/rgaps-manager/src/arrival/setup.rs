@@ -26,6 +26,8 @@ pub(crate) struct ArrivalSetup {
     pub(crate) slot_table: SlotTable,
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<ArrivalControl>,
+    /// The least bytes of a message for which blocks are granted to the other host.
+    pub(crate) landing_bytes_min: u64,
     /// The transport, and why it is not a better one.
     pub(crate) transport_text: String,
 }
