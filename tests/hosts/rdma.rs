@@ -97,7 +97,7 @@ fn arrived(world: &World) -> (u64, u64) {
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn large_messages_are_written_where_subscribers_read_them_unless_configured_otherwise() {
+fn large_messages_over_rdma_land_in_the_pool_unless_configured_otherwise() {
     for (landing_bytes, all) in [("65536", false), ("0", true)] {
         let mut world = world();
         world.set("RGAPS_RDMA_LANDING_BYTES", landing_bytes);

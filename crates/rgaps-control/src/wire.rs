@@ -479,7 +479,7 @@ mod tests {
             bytes: 64 << 20,
         };
         change(&mut end);
-        RdmaRing { to: 0, end }
+        RdmaRing { to: 0, end, grants: true }
     }
 
     fn offer() -> RingOffer {

@@ -29,6 +29,7 @@ use crate::arrival::setup::ArrivalSetup;
 use crate::event::Event;
 use crate::inbound::ArrivalState;
 
+mod granted;
 mod grants;
 mod loans;
 mod messages;

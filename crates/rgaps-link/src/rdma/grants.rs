@@ -330,11 +330,6 @@ impl IssuedGrants {
         self.slots.iter_mut().for_each(|slot| slot.window = None);
     }
 
-    /// Deregisters the memory of which nothing is granted.
-    pub(super) fn forget_unused(&mut self) {
-        self.regions.retain(|region| Arc::strong_count(region) > 1);
-    }
-
     fn find(&mut self, number: GrantNumber) -> Option<&mut Issued> {
         self.slots[slot_of(number)].issued.as_mut().filter(|issued| issued.number == number)
     }
@@ -384,10 +379,13 @@ impl IssuedGrants {
     /// The window of a grant is invalid.
     pub(super) fn ended(&mut self, number: GrantNumber) {
         let Some(Issued { state: State::Ending { is_returned }, .. }) = self.find(number) else { return };
-        if *is_returned {
-            self.returned.push_back(number);
-        }
+        let is_returned = *is_returned;
         self.slots[slot_of(number)].issued = None;
+        // Nobody sends, or the memory is wanted for something else.
+        if is_returned {
+            self.returned.push_back(number);
+            self.regions.retain(|region| Arc::strong_count(region) > 1);
+        }
     }
 
     /// Whether the window of a grant is still valid.

@@ -32,6 +32,7 @@ mod port;
 mod queue_pair;
 mod receiver;
 mod sender;
+mod slots;
 mod sys;
 #[cfg(test)]
 mod tests;

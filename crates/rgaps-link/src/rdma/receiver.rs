@@ -489,7 +489,6 @@ impl LinkReceiver for RdmaReceiver {
         if self.ended.is_some() {
             return;
         }
-        self.grants.forget_unused();
         let mut revoked = self.grants.revoke();
         let told = revoked.try_for_each(|number| self.liveness.send(Frame::Revoke(number)));
         drop(revoked);

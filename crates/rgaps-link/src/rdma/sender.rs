@@ -27,25 +27,19 @@ use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
-use crate::memory::RingMemoryError;
-use crate::position::{Position, RingOffset, RingSpan};
+use crate::position::Position;
 use crate::rdma::completion::{CompletionQueue, TransferError};
 use crate::rdma::domain::{Domain, Region, RemoteAccess, TransferRegion, VerbsError};
 use crate::rdma::grants::{Grant, ReceivedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::slots::{SLOTS, SLOTS_BYTES, Slots};
 use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory, RingEnd};
-use crate::record::{
-    ENVELOPE_BYTES_MAX, Flags, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordHeader, RecordSequence,
-};
+use crate::record::{Flags, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordSequence};
 use crate::ring::SenderRing;
 use crate::tcp::socket;
 
-/// Most records posted and not completed.
-const SLOTS: u64 = 256;
-/// A header, the largest envelope, and the number of a grant.
-const SLOT_BYTES: u64 = HEADER_BYTES as u64 + ENVELOPE_BYTES_MAX as u64 + GRANT_NUMBER_BYTES as u64;
 /// Requests of a record, at most.
 const RECORD_REQUESTS: usize = 2;
 /// Records of at most this size are sent inline, if the device supports it.
@@ -64,7 +58,7 @@ const LIVENESS_LOOKS: u32 = 256;
 pub struct SenderEnd {
     queue: QueuePair,
     completions: Arc<CompletionQueue>,
-    slots: Arc<Region>,
+    slots: Arc<Slots>,
     credit: Arc<Region>,
     domain: Arc<Domain>,
     candidate: Candidate,
@@ -82,7 +76,7 @@ impl SenderEnd {
         queue.receive(receives)?;
         let memory =
             |bytes| Mapping::anonymous(bytes).map(Arc::new).map_err(|_| refused("memory for headers", Errno::NOMEM));
-        let slots = domain.register(&memory(SLOTS * SLOT_BYTES)?, RemoteAccess::None)?;
+        let slots = Arc::new(Slots::new(domain.register(&memory(SLOTS_BYTES)?, RemoteAccess::None)?));
         let credit = domain.register(&memory(CREDIT_PAGE_BYTES)?, RemoteAccess::Write)?;
         let start = CreditPair::new(Position::START).encode();
         credit.mapping().copy_in(0, &start).map_err(|_| refused("credit words", Errno::FAULT))?;
@@ -146,7 +140,7 @@ impl SenderEnd {
 pub struct RdmaSender {
     queue: QueuePair,
     completions: Arc<CompletionQueue>,
-    slots: Arc<Region>,
+    slots: Arc<Slots>,
     credit: Arc<Region>,
     /// Registered memory that records are sent from.
     regions: Vec<Arc<Region>>,
@@ -261,24 +255,6 @@ impl RdmaSender {
         self.grants.must_wait(total, self.ring.delayed_head(), self.credit.mapping())
     }
 
-    /// Writes what of a record is not its data to a slot: header, envelope, and the number of its grant.
-    fn fill_slot(
-        &self,
-        header: &RecordHeader,
-        envelope: &[u8],
-        grant: Option<Grant>,
-    ) -> Result<(u64, u64), RingMemoryError> {
-        let at = (header.record.0 % SLOTS) * SLOT_BYTES;
-        let number = grant.map(|grant| grant.number.0.to_le_bytes());
-        let parts = [&header.encode()[..], envelope, number.as_ref().map_or(&[], |number| &number[..])];
-        let mut end = at;
-        for part in parts {
-            self.slots.mapping().copy_in(end, part).map_err(|_| outside(at, &self.slots))?;
-            end += part.len() as u64;
-        }
-        Ok((at, end - at))
-    }
-
     /// Posts one list of as many records as there is room and slots for; returns how many.
     fn post_list(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         let mut writes = [EMPTY; LIST_MAX];
@@ -306,8 +282,7 @@ impl RdmaSender {
             let completes = record.is_last().then(|| record.message());
             let placed = self.ring.place_landed(header.bytes_in_ring(), header.payload_bytes, completes);
             let Ok(placement) = placed else { break };
-            let (at, opening) = self.fill_slot(&header, envelope, grant)?;
-            let opened = slots.mapping().shared(at, opening).map_err(|_| outside(at, &slots))?;
+            let opened = slots.fill(&header, envelope, grant.map(|grant| grant.number))?;
             let (beside, landing) = match grant {
                 Some(Grant { block, .. }) => ((SharedBytes::empty(), 0), Some(block)),
                 None => ((data, key), None),
@@ -322,7 +297,7 @@ impl RdmaSender {
                 id: number.next().0,
                 remote: self.peer.address + placement.header(self.ring.geometry()).0,
                 remote_key: self.peer.key,
-                parts: [(opened, slots.local_key()), beside],
+                parts: [(opened, slots.key()), beside],
                 immediate: Some(number.immediate()),
                 inline,
                 ..EMPTY
@@ -507,13 +482,6 @@ impl RdmaSender {
 /// The immediate of a credit request: the delayed head in units of the alignment, its low 32 bits.
 pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
     (head.value() / u64::from(geometry.options().alignment)) as u32
-}
-
-fn outside(at: u64, slots: &Region) -> RingMemoryError {
-    RingMemoryError::Span {
-        span: RingSpan { offset: RingOffset(at), bytes: SLOT_BYTES },
-        ring_bytes: slots.mapping().bytes(),
-    }
 }
 
 fn credit_words_missing() -> LinkError {

@@ -5,7 +5,7 @@
 //!
 //! Invariants  A window is bound only while its key is invalid. A window is freed before its queue pair, and a region after the windows that are bound
 //!             to it: rxe counts both as users, and frees a used queue pair all the same.
-//! Source      InfiniBand Architecture Specification 1.6, section 10.6.7.2 (memory windows) and 9.4.1.1 (local invalidation).
+//! Source      InfiniBand Architecture Specification 1.6, chapter 10.6.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::words::queue::Position;
 use rgaps_shm::{LoanedMessage, MessageSpec, crash};
 
-use crate::arrival::grants::Granted;
+use crate::arrival::granted::Granted;
 use crate::arrival::setup::ArrivalSetup;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX, Gap, Source};
 use crate::event::Event;
