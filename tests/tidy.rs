@@ -61,7 +61,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("rgaps", &["types/meta.rs", "types/wire.rs"], "metadata and its bytes"),
     ("rgaps-c", &["simple.rs", "subscriber.rs"], "the six calls of the paper and the subscriber that they wrap"),
     ("rgaps-media", &["npy.rs", "pcd.rs", "save.rs"], "formats and what saves them"),
-    ("rgaps-bench", &["gpu/plot.rs", "gpu/report.rs"], "a report and its plots"),
     ("rgaps-bench", &["link.rs", "ring.rs"], "a bench and its ring"),
     ("rgaps-control", &["config.rs", "range.rs"], "the configuration and how far the network goes by it"),
     (

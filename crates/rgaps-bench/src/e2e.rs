@@ -20,7 +20,8 @@ use rgaps_os::clock;
 use crate::host::{self, Host, Subscribers, free_ports, loopback};
 use crate::link::{Bare, source, write};
 use crate::measure::Pairs;
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Options, Row, available_bytes};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
@@ -44,18 +45,18 @@ const NEEDS: u64 = 10;
 const AT_MOST: Bound = Bound::AtMost(1.15);
 
 /// Each size with and without checksums, back to back and 30 times a second.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
-    let mut rows = Vec::new();
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
+    let mut part = Part::default();
     for (bytes, name, rounds) in SIZES {
         if available_bytes() < NEEDS * bytes {
-            tracing::warn!("e2e with {name} is left out: it needs {} MiB of free memory", (NEEDS * bytes) >> 20);
+            part.leave_out(&format!("e2e {name}"), NEEDS * bytes);
             continue;
         }
         for integrity in [Integrity::Crc32c, Integrity::None] {
-            rows.extend(case(effort, bytes, name, rounds, integrity)?);
+            part.rows.extend(case(options.effort, bytes, name, rounds, integrity)?);
         }
     }
-    Ok(rows)
+    Ok(part)
 }
 
 fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integrity) -> Result<Vec<Row>, BenchError> {

@@ -29,7 +29,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ring::{Ring, join, thread};
 use crate::measure::Pairs;
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Options, Row, available_bytes};
 
 pub(super) const BENCH: &str = "link";
 /// Size of the ring, and of the bare socket's memory.
@@ -48,7 +49,8 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const LARGE_NEEDS_BYTES: u64 = 4 << 30;
 
 /// The sizes, each as ours / bare.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
+    let effort = options.effort;
     let large = effort == Effort::Full && available_bytes() > LARGE_NEEDS_BYTES;
     let mut cases = vec![(effort.rounds(300), 4 << 20, "4 MiB"), (effort.rounds(100), BOUND_BYTES, "64 MiB")];
     if large {
@@ -56,10 +58,14 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     }
     let mut rows = Vec::new();
     for (rounds, bytes, name) in cases {
-        rows.push(case(rounds, bytes, name)?);
-        rows.push(integrity(rounds, bytes, name)?);
+        if options.wants(&format!("tcp {name}, no checksums")) {
+            rows.push(case(rounds, bytes, name)?);
+        }
+        if options.wants(&format!("tcp {name}, crc32c")) {
+            rows.push(integrity(rounds, bytes, name)?);
+        }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {

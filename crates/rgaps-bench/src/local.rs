@@ -25,7 +25,8 @@ use crate::host::{self, Host};
 use crate::measure::Pairs;
 use crate::notify::{BareWait, BareWake};
 use crate::page::{self, Children, MARK, PATIENCE, Page, open, path};
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::results::Part;
+use crate::{BenchError, Bound, Options, Row, available_bytes};
 
 const BENCH: &str = "local";
 const COUNTS: [u64; 2] = [1, 8];
@@ -81,27 +82,28 @@ pub struct SubscriberArgs {
 }
 
 /// Each size and count, against the floor and against iceoryx2 if it is built in.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
+    let effort = options.effort;
     let host = Host::start(BENCH, &[("network", "local".to_owned())])?;
     let node = host.node()?;
-    let mut rows = Vec::new();
+    let mut part = Part::default();
     for (bytes, name, read, rounds, bound) in CASES {
         if available_bytes() < NEEDS * bytes {
-            tracing::warn!("{name} is left out: it needs {} MiB of free memory", (NEEDS * bytes) >> 20);
+            part.leave_out(&format!("local {name}"), NEEDS * bytes);
             continue;
         }
         for count in COUNTS {
             let crowd = |system| Crowd::new(&host, &node, system, bytes, read, count);
             let (mut ours, mut floor) = (crowd(System::Rgaps)?, crowd(System::Floor)?);
-            rows.push(against("warm floor", name, count, effort.rounds(rounds), &mut ours, &mut floor, bound)?);
+            part.rows.push(against("warm floor", name, count, effort.rounds(rounds), &mut ours, &mut floor, bound)?);
             #[cfg(feature = "iceoryx2")]
             {
                 let mut peer = crowd(System::Iceoryx2)?;
-                rows.push(against("iceoryx2", name, count, effort.rounds(rounds), &mut ours, &mut peer, 1.0)?);
+                part.rows.push(against("iceoryx2", name, count, effort.rounds(rounds), &mut ours, &mut peer, 1.0)?);
             }
         }
     }
-    Ok(rows)
+    Ok(part)
 }
 
 fn against(

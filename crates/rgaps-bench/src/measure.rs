@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 /// The figures of pairs of runs.
 #[derive(Clone, Debug)]
 pub struct Pairs {
@@ -10,7 +12,7 @@ pub struct Pairs {
 }
 
 /// The medians of the pairs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
     /// Median of ours.
     pub ours: f64,
@@ -18,8 +20,10 @@ pub struct Medians {
     pub theirs: f64,
     /// Median of ours divided by the reference, pair by pair.
     pub ratio: f64,
-    /// The interval in which the median ratio of all possible rounds is, with a probability of 95 %.
+    /// The interval in which the median ratio of all possible rounds is, with a probability of 95 %; `None` for what is not measured in pairs.
     pub interval: Option<[f64; 2]>,
+    /// The first and third quartiles of ours, and of the reference; `None` for single figures.
+    pub quartiles: Option<[[f64; 2]; 2]>,
 }
 
 impl Pairs {
@@ -51,11 +55,13 @@ impl Pairs {
     pub fn medians(&self) -> Medians {
         let ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
         let interval = interval(ratios.clone());
+        let quartiles = |values: &Vec<f64>| [25.0, 75.0].map(|percent| percentile(&mut values.clone(), percent));
         Medians {
             ours: median(self.ours.clone()),
             theirs: median(self.theirs.clone()),
             ratio: median(ratios),
             interval,
+            quartiles: Some([quartiles(&self.ours), quartiles(&self.theirs)]),
         }
     }
 }
@@ -121,6 +127,7 @@ mod tests {
         assert_eq!(order.into_inner(), "ottoot");
         let medians = pairs.medians();
         assert_eq!((medians.ours, medians.theirs, medians.ratio), (3.0, 2.0, 1.5));
+        assert_eq!(medians.quartiles, Some([[3.0, 8.0], [2.0, 2.0]]));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::content::Content;
 use super::copies::Block;
 use super::crew::Crew;
-use super::report::Part;
 use super::{Setup, WARM_UP, publisher, row, size};
+use crate::results::Part;
 use crate::{BenchError, Bound, Row, host};
 
 const BENCH: &str = "publish";
