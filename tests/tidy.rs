@@ -132,6 +132,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-c", &["rgaps", "rgaps-ros-policy"]),
     ("rmw-rgaps", &["rgaps", "rgaps-ros-policy"]),
     ("rgaps-ros", &["rgaps", "rgaps-ros-policy"]),
+    ("rgaps-peers", &[]),
     ("rgaps-tests", &[]),
 ];
 
@@ -150,7 +151,7 @@ const NOT_IN_THE_API: &[&str] = &[
 
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
 const WITHOUT_UNSAFE: &[&str] =
-    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli", "rgaps-ros-policy"];
+    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli", "rgaps-ros-policy", "rgaps-peers"];
 
 /// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.
@@ -331,7 +332,7 @@ fn cargo(arguments: &[&str]) -> String {
 }
 
 /// Manifests of workspaces: the repository's, and those of packages with a lock of their own.
-const WORKSPACES: &[&str] = &["Cargo.toml", "crates/rgaps-ros/Cargo.toml"];
+const WORKSPACES: &[&str] = &["Cargo.toml", "crates/rgaps-ros/Cargo.toml", "bench/peers/Cargo.toml"];
 
 /// The packages of the workspaces, as `cargo metadata` tells them.
 fn packages() -> Vec<serde_json::Value> {
@@ -361,8 +362,8 @@ fn dependencies_point_downwards_only() {
             if is_ours && dependency["kind"].as_str() != Some("dev") && !allowed.contains(&on) {
                 breaches.push(format!("{name} -> {on}"));
             }
-            // A test may be a stranger on the network.
-            if on == "zenoh" && name != "rgaps-control" && dependency["kind"].as_str() != Some("dev") {
+            // A test may be a stranger on the network, and the peers of the benches are strangers altogether.
+            if on == "zenoh" && !["rgaps-control", "rgaps-peers"].contains(&name) && dependency["kind"].as_str() != Some("dev") {
                 breaches.push(format!("{name} -> zenoh: the network is rgaps-control's"));
             }
         }

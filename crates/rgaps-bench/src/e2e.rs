@@ -9,7 +9,11 @@
 //! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager's threads, and of the bare
 //! reader. A message is published when the one before has been taken ("back to back"), or 30 times a second, so that caches and clocks have cooled
 //! down as beside a camera.
+//!
+//! Peers carry the same messages from one process to another over TCP on loopback. Beside them, the processor time is that of both sides: ours of two
+//! managers, the publishing thread and the subscriber, theirs of publisher and subscriber.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
@@ -20,8 +24,9 @@ use rgaps_os::clock;
 use crate::host::{self, Host, Subscribers, free_ports, loopback};
 use crate::link::{Bare, source, write};
 use crate::measure::Pairs;
-use crate::results::Part;
-use crate::{BenchError, Bound, Effort, Options, Row, available_bytes};
+use crate::peers::{self, Failed, Peer};
+use crate::results::{Figure, Part, Shape};
+use crate::{BenchError, Bound, Effort, Options, Row, available_bytes, cpu};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
@@ -37,6 +42,11 @@ const SIZES: [(u64, &str, usize); 5] = [
 const CAMERA_BYTES_MAX: u64 = 8 << 20;
 /// Time between two messages then.
 const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 30);
+/// The largest size that is measured beside peers.
+const PEER_BYTES_MAX: u64 = 64 << 20;
+const BACK_TO_BACK: &str = "back to back";
+const BARE: &str = "bare socket";
+const BARE_READER: &str = "bare reader";
 /// Warm-up rounds, in which every page of the pools is written.
 const WARM_UP: usize = 8;
 /// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
@@ -44,41 +54,89 @@ const NEEDS: u64 = 10;
 /// The promised bound.
 const AT_MOST: Bound = Bound::AtMost(1.15);
 
-/// Each size with and without checksums, back to back and 30 times a second.
+/// Each size with and without checksums, back to back and 30 times a second; with checksums, which are the default, beside the peers, too.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut part = Part::default();
-    for (bytes, name, rounds) in SIZES {
-        if available_bytes() < NEEDS * bytes {
-            part.leave_out(&format!("e2e {name}"), NEEDS * bytes);
-            continue;
+    for integrity in [Integrity::Crc32c, Integrity::None] {
+        let title =
+            format!("From publish to a subscriber on another host, over tcp and loopback, {}", name_of(integrity));
+        let mut figure = Figure::new(title, "message", "ms", Shape::Points);
+        for (bytes, size, rounds) in SIZES {
+            let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity };
+            if available_bytes() < NEEDS * bytes {
+                part.leave_out(&format!("e2e {}", size.case("all")), NEEDS * bytes);
+                continue;
+            }
+            if !options.wants(&size.case("")) {
+                continue;
+            }
+            let rows = beside_all(options, size)?;
+            rows.iter().filter(|row| row.case == size.case(BACK_TO_BACK)).for_each(|row| figure.add(size.name, row));
+            part.rows.extend(rows);
         }
-        for integrity in [Integrity::Crc32c, Integrity::None] {
-            part.rows.extend(case(options.effort, bytes, name, rounds, integrity)?);
-        }
+        part.figures.push(figure);
     }
     Ok(part)
 }
 
-fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integrity) -> Result<Vec<Row>, BenchError> {
-    let mut journey = Journey::new(bytes, integrity)?;
-    let mut reference = Reference::new(bytes, integrity)?;
+/// Messages of one size.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    bytes: u64,
+    name: &'static str,
+    /// Rounds back to back.
+    rounds: usize,
+    integrity: Integrity,
+}
+
+impl Size {
+    /// The case in which a figure of it was found.
+    fn case(self, what: &str) -> String {
+        format!("tcp {}, {}, {what}", self.name, name_of(self.integrity))
+    }
+
+    /// Seconds of processor time for a GB.
+    fn per_gigabyte(self, seconds: f64) -> f64 {
+        seconds / ((self.bytes * self.rounds as u64) as f64 / 1e9)
+    }
+}
+
+fn name_of(integrity: Integrity) -> &'static str {
+    if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" }
+}
+
+fn beside_all(options: &Options, size: Size) -> Result<Vec<Row>, BenchError> {
+    let mut journey = Journey::new(size.bytes, size.integrity)?;
+    let mut rows = Vec::new();
+    let is_of_bare = |only: &String| only.ends_with(BARE) || only.ends_with(BARE_READER);
+    if options.only.as_ref().is_none_or(is_of_bare) {
+        rows.extend(beside_bare(options.effort, size, &mut journey)?);
+    }
+    let Some(folder) = &options.peers else { return Ok(rows) };
+    if size.integrity == Integrity::Crc32c && size.bytes <= PEER_BYTES_MAX {
+        let wanted = |peer: &&Peer| options.only.as_ref().is_none_or(|only| only.ends_with(peer.name));
+        for peer in peers::HOST_TO_HOST.iter().filter(wanted) {
+            let found = beside_peer(folder, peer, size, &mut journey);
+            rows.extend(peers::rows((BENCH, size.case(BACK_TO_BACK)), peer, "ms", found)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn beside_bare(effort: Effort, size: Size, journey: &mut Journey) -> Result<Vec<Row>, BenchError> {
+    let bytes = size.bytes;
+    let mut reference = Reference::new(bytes, size.integrity)?;
     for _ in 0..WARM_UP {
         journey.round(bytes)?;
         reference.round(bytes)?;
     }
+    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, "ms", pairs, Some(AT_MOST));
     let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
-    let sums = if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" };
-    let row = |pace: &str, pairs: &Pairs| {
-        let case = format!("tcp {name}, {sums}, {pace}");
-        Row::of_pairs((BENCH, case), "bare socket", "ms", pairs, Some(AT_MOST))
-    };
-    let pairs = Pairs::run(effort.rounds(rounds), || journey.round(bytes), || reference.round(bytes))?;
+    let pairs = Pairs::run(size.rounds, || journey.round(bytes), || reference.round(bytes))?;
     let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
-    let gigabytes = (bytes * effort.rounds(rounds) as u64) as f64 / 1e9;
-    let (ours, theirs) = ((after.0 - before.0) / gigabytes, (after.1 - before.1) / gigabytes);
-    let case = format!("tcp {name}, {sums}, receiver's CPU");
-    let cpu = Row::of((BENCH, case), "bare reader", "s/GB", (ours, theirs), Some(AT_MOST));
-    let mut rows = vec![row("back to back", &pairs), cpu];
+    let figures = (size.per_gigabyte(after.0 - before.0), size.per_gigabyte(after.1 - before.1));
+    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, "s/GB", figures, Some(AT_MOST));
+    let mut rows = vec![row(BACK_TO_BACK, &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());
         // In turns of frames, so that neither warms what the other uses.
@@ -92,6 +150,28 @@ fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integr
         rows.push(row("30 Hz", &Pairs::of(ours, theirs)));
     }
     Ok(rows)
+}
+
+/// The time, and the processor time of all processes on both sides.
+fn beside_peer(folder: &Path, peer: &Peer, size: Size, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
+    let load = peers::Load { bytes: size.bytes, read: false, count: 1 };
+    let mut theirs = peers::Crowd::new(folder, peer, load).map_err(Failed::Peer)?;
+    for _ in 0..WARM_UP {
+        journey.round(size.bytes).map_err(Failed::Ours)?;
+        theirs.round(1).map_err(Failed::Peer)?;
+    }
+    let used = |journey: &Journey, theirs: &peers::Crowd| {
+        Ok((journey.cpu_seconds().map_err(Failed::Ours)?, theirs.cpu_seconds().map_err(Failed::Peer)?))
+    };
+    let before = used(journey, &theirs)?;
+    let milliseconds = |us: f64| us / 1e3;
+    let pairs = peers::pairs(size.rounds, || journey.round(size.bytes), || theirs.round(1).map(milliseconds))?;
+    let after = used(journey, &theirs)?;
+    let figures = (size.per_gigabyte(after.0 - before.0), size.per_gigabyte(after.1 - before.1));
+    Ok(vec![
+        Row::of_pairs((BENCH, size.case(BACK_TO_BACK)), peer.name, "ms", &pairs, None),
+        Row::of((BENCH, size.case("both sides' CPU")), peer.name, "s/GB", figures, None),
+    ])
 }
 
 /// A clock of 30 Hz.
@@ -111,6 +191,8 @@ struct Journey {
     _node: Node,
     subscribers: Subscribers,
     hosts: [Host; 2],
+    /// Processor time of this thread while it filled and published.
+    publishing_seconds: f64,
 }
 
 impl Journey {
@@ -126,7 +208,13 @@ impl Journey {
         let node = hosts[0].node()?;
         let publisher = host::publisher(BENCH, &node, TOPIC, bytes)?;
         host::wait_for_subscribers(BENCH, &publisher, 1)?;
-        Ok(Self { publisher, _node: node, subscribers, hosts })
+        Ok(Self { publisher, _node: node, subscribers, hosts, publishing_seconds: 0.0 })
+    }
+
+    /// Of both managers, the publisher and the subscriber.
+    fn cpu_seconds(&self) -> Result<f64, BenchError> {
+        let managers = self.hosts[0].cpu_seconds()? + self.hosts[1].cpu_seconds()?;
+        Ok(managers + self.publishing_seconds + self.subscribers.cpu_seconds()?)
     }
 
     fn receiver_cpu_seconds(&self) -> Result<f64, BenchError> {
@@ -136,12 +224,14 @@ impl Journey {
     /// ms from `publish` to the subscriber. The block is written just before, as by a camera.
     fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
         let failed = |error: rgaps::PublishError| BenchError::failed(BENCH, error);
+        let used = cpu::of_this_thread();
         let sequence = self.publisher.statistics().published + 1;
         let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         loan.fill(sequence as u8);
         host::mark(&mut loan, sequence);
         let start = clock::monotonic_ns();
         let receipt = loan.publish().map_err(failed)?;
+        self.publishing_seconds += cpu::of_this_thread() - used;
         Ok(self.subscribers.latency(receipt.sequence, start)? / 1e3)
     }
 }

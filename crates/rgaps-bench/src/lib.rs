@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+mod cpu;
 pub mod e2e;
 pub mod fanout;
 pub mod gpu;
@@ -15,6 +16,7 @@ pub mod measure;
 pub mod notify;
 mod options;
 mod page;
+mod peers;
 pub mod rdma;
 mod report;
 mod results;
@@ -218,7 +220,8 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
             Bench::of_host("e2e --device host", e2e::run),
         ],
     };
-    let report = Report::new(Circumstances::now(&arguments.commit, None));
+    let mut report = Report::new(Circumstances::now(&arguments.commit, None));
+    report.circumstances.versions.extend(arguments.peers.iter().flat_map(|folder| peers::versions(folder)));
     finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format)
 }
 

@@ -51,6 +51,12 @@ impl Pairs {
         Self { ours, theirs }
     }
 
+    /// The same pairs with each figure converted.
+    pub fn map(self, convert: impl Fn(f64) -> f64) -> Self {
+        let all = |values: Vec<f64>| values.into_iter().map(&convert).collect();
+        Self { ours: all(self.ours), theirs: all(self.theirs) }
+    }
+
     /// The medians.
     pub fn medians(&self) -> Medians {
         let ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();

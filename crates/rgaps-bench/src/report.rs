@@ -240,7 +240,7 @@ mod tests {
             title: "total".to_owned(),
             axis: "subscribers".into(),
             groups: vec!["1".to_owned(), HOSTILE.to_owned()],
-            series: vec![("RGAPS".to_owned(), vec![754.0, 759.0]), (HOSTILE.to_owned(), vec![5402.0])],
+            series: vec![("RGAPS".to_owned(), vec![Some(754.0), None]), (HOSTILE.to_owned(), vec![Some(5402.0)])],
             unit: "us".into(),
             shape: Shape::Bars,
         };

@@ -30,8 +30,8 @@ pub(crate) struct Figure {
     /// What the groups stand for.
     pub(crate) axis: Cow<'static, str>,
     pub(crate) groups: Vec<String>,
-    /// Named series, one value a group; fewer values if the last groups have none.
-    pub(crate) series: Vec<(String, Vec<f64>)>,
+    /// Named series, with a value for each group that has one.
+    pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
     pub(crate) unit: Cow<'static, str>,
     pub(crate) shape: Shape,
 }
@@ -91,6 +91,34 @@ impl Table {
 }
 
 impl Figure {
+    /// One without values.
+    pub(crate) fn new(title: String, axis: &'static str, unit: &'static str, shape: Shape) -> Self {
+        let (groups, series) = (Vec::new(), Vec::new());
+        Self { number: None, title, axis: axis.into(), groups, series, unit: unit.into(), shape }
+    }
+
+    /// Adds what a row found for ours and its reference. What a series has for a group already stays.
+    pub(crate) fn add(&mut self, group: &str, row: &Row) {
+        let Some(found) = row.medians else { return };
+        self.set(group, "RGAPS", found.ours);
+        self.set(group, &row.reference, found.theirs);
+    }
+
+    fn set(&mut self, group: &str, name: &str, value: f64) {
+        let place = |all: &[String], name: &str| all.iter().position(|known| known == name);
+        let at = place(&self.groups, group).unwrap_or_else(|| {
+            self.groups.push(group.to_owned());
+            self.groups.len() - 1
+        });
+        let index = self.series.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.series.push((name.to_owned(), Vec::new()));
+            self.series.len() - 1
+        });
+        let values = &mut self.series[index].1;
+        values.resize(values.len().max(at + 1), None);
+        values[at].get_or_insert(value);
+    }
+
     /// With its number in the paper.
     pub(crate) fn heading(&self) -> String {
         numbered("Figure", self.number.as_deref(), &self.title)
@@ -108,5 +136,29 @@ pub(crate) fn figure(value: f64) -> String {
         size if size < 10.0 => format!("{value:.2}"),
         size if size < 100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_takes_its_values_from_rows_and_leaves_gaps_where_there_are_none() {
+        let mut figure = Figure::new("latency".to_owned(), "size", "us", Shape::Points);
+        let row = |reference: &str, figures| Row::of(("local", "case".to_owned()), reference, "us", figures, None);
+        figure.add("1 KiB", &row("floor", (1.0, 2.0)));
+        figure.add("1 KiB", &row("iceoryx2", (7.0, 3.0)));
+        figure.add("4 MiB", &Row::missing(("local", "case".to_owned()), "zenoh SHM", "us", "none"));
+        figure.add("64 MiB", &row("iceoryx2", (4.0, 5.0)));
+        assert_eq!(figure.groups, ["1 KiB", "64 MiB"]);
+        let series = |name: &str, values: &[Option<f64>]| (name.to_owned(), values.to_vec());
+        let (ours, floor) = (series("RGAPS", &[Some(1.0), Some(4.0)]), series("floor", &[Some(2.0)]));
+        assert_eq!(figure.series, [ours, floor, series("iceoryx2", &[Some(3.0), Some(5.0)])]);
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!([0.0123, 1.234, 56.78, 1234.5].map(figure), ["0.012", "1.23", "56.8", "1234"]);
     }
 }

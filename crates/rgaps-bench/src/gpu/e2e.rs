@@ -84,7 +84,8 @@ fn table(counts: &[u64], found: &[Vec<Rounds>]) -> Table {
 
 fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     let bytes = of_size.first().map_or(0, |rounds| rounds.bytes);
-    let medians = |of: fn(&Rounds) -> &Vec<f64>| of_size.iter().map(|rounds| median(of(rounds).clone())).collect();
+    let medians =
+        |of: fn(&Rounds) -> &Vec<f64>| of_size.iter().map(|rounds| Some(median(of(rounds).clone()))).collect();
     Figure {
         number: Some(number.to_owned()),
         title: format!("total latency, {}", size(bytes)),

@@ -137,7 +137,7 @@ fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     let most = of_size.iter().map(|rounds| rounds.count).max().unwrap_or(0);
     let each = |rounds: &Rounds| {
         let of = |slot: usize| median(rounds.theirs.iter().filter_map(|s| s.copy.get(slot).copied()).collect());
-        (format!("N = {}", rounds.count), (0..rounds.count as usize).map(of).collect())
+        (format!("N = {}", rounds.count), (0..rounds.count as usize).map(of).map(Some).collect())
     };
     let bytes = of_size.first().map_or(0, |rounds| rounds.bytes);
     Figure {

@@ -71,11 +71,12 @@ pub(super) fn ratios(rows: &[Row]) -> Result<Option<String>, String> {
     let names_pixels = (longest as f64 * LETTER_PIXELS) as u32 + 20;
     let size = (names_pixels + SIZE.0 / 2, AXIS_PIXELS + ROW_PIXELS * count as u32);
     let draw = |area: &Area<'_>| -> Result<(), Failed> {
+        // On a range of logarithms, because a logarithmic range labels nothing between 0.1, 1 and 10.
         let mut chart = ChartBuilder::on(area)
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(names_pixels)
-            .build_cartesian_2d((least..most).log_scale(), -0.5..count as f64 - 0.5)?;
+            .build_cartesian_2d(least.log2()..most.log2(), -0.5..count as f64 - 0.5)?;
         // The first row is the highest.
         let row_at = |y: f64| measured.len().checked_sub(1 + y.round() as usize).and_then(|index| measured.get(index));
         chart
@@ -83,7 +84,8 @@ pub(super) fn ratios(rows: &[Row]) -> Result<Option<String>, String> {
             .disable_y_mesh()
             .max_light_lines(0)
             .x_desc("ours / reference")
-            .x_label_formatter(&|ratio| figure(*ratio))
+            .x_labels(6)
+            .x_label_formatter(&|log| figure(log.exp2()))
             .y_labels(2 * count + 1)
             .y_label_formatter(&|y| match is_whole(*y) {
                 true => row_at(*y).map(|(row, _)| row.name()).unwrap_or_default(),
@@ -91,19 +93,19 @@ pub(super) fn ratios(rows: &[Row]) -> Result<Option<String>, String> {
             })
             .label_style(("sans-serif", 12))
             .draw()?;
-        let equal = PathElement::new(vec![(1.0, -0.5), (1.0, count as f64 - 0.5)], BLACK.mix(0.6));
+        let equal = PathElement::new(vec![(0.0, -0.5), (0.0, count as f64 - 0.5)], BLACK.mix(0.6));
         chart.draw_series([equal])?;
         for (index, (row, found)) in measured.iter().enumerate() {
             let y = (count - 1 - index) as f64;
             let colour = if row.holds() { BETTER } else { WORSE };
             let interval = found.interval.filter(|ends| ends.iter().all(|end| is_drawable(*end)));
-            let interval =
-                interval.map(|[from, to]| PathElement::new(vec![(from, y), (to, y)], colour.stroke_width(3)));
+            let interval = interval
+                .map(|[from, to]| PathElement::new(vec![(from.log2(), y), (to.log2(), y)], colour.stroke_width(3)));
             let bound = row.bound.map(|(Bound::AtMost(bound) | Bound::AtLeast(bound))| {
-                PathElement::new(vec![(bound, y - 0.35), (bound, y + 0.35)], BLACK.stroke_width(1))
+                PathElement::new(vec![(bound.log2(), y - 0.35), (bound.log2(), y + 0.35)], BLACK.stroke_width(1))
             });
             chart.draw_series(interval.into_iter().chain(bound))?;
-            chart.draw_series([Circle::new((found.ratio, y), 4, colour.filled())])?;
+            chart.draw_series([Circle::new((found.ratio.log2(), y), 4, colour.filled())])?;
         }
         Ok(())
     };
@@ -121,7 +123,8 @@ fn is_whole(at: f64) -> bool {
 
 /// A figure as bars from 0.
 pub(super) fn bars(figure: &Figure) -> Result<String, String> {
-    let highest = figure.series.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max);
+    let values = figure.series.iter().flat_map(|(_, values)| values).flatten();
+    let highest = values.copied().fold(0.0, f64::max);
     let width = FILLED / figure.series.len().max(1) as f64;
     let bar = |series: usize, group: usize, value: f64| {
         let left = group as f64 - FILLED / 2.0 + series as f64 * width;
@@ -131,7 +134,7 @@ pub(super) fn bars(figure: &Figure) -> Result<String, String> {
     svg(SIZE, |area| {
         let mut chart = axes(figure, area, 0.0..highest.max(1.0) * HEIGHT)?;
         for (index, (name, values)) in figure.series.iter().enumerate() {
-            let elements = values.iter().enumerate().map(|(group, value)| bar(index, group, *value).into_dyn());
+            let elements = placed(values).map(|(group, value)| bar(index, group, value).into_dyn());
             series(&mut chart, index, name, elements.collect())?;
         }
         legend(&mut chart)
@@ -140,7 +143,8 @@ pub(super) fn bars(figure: &Figure) -> Result<String, String> {
 
 /// A figure as points, joined by lines, on a logarithmic scale.
 pub(super) fn points(figure: &Figure) -> Result<String, String> {
-    let values = figure.series.iter().flat_map(|(_, values)| values).copied().filter(|value| is_drawable(*value));
+    let values =
+        figure.series.iter().flat_map(|(_, values)| values).flatten().copied().filter(|value| is_drawable(*value));
     let (least, most) =
         values.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));
     // Room for the names above the highest.
@@ -149,8 +153,8 @@ pub(super) fn points(figure: &Figure) -> Result<String, String> {
         let mut chart = axes(figure, area, range)?;
         for (index, (name, values)) in figure.series.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
-            let places = values.iter().enumerate().filter(|(_, value)| is_drawable(**value));
-            let places: Vec<(f64, f64)> = places.map(|(group, value)| (group as f64, *value)).collect();
+            let places = placed(values).filter(|(_, value)| is_drawable(*value));
+            let places: Vec<(f64, f64)> = places.map(|(group, value)| (group as f64, value)).collect();
             let mut elements = vec![PathElement::new(places.clone(), colour.stroke_width(2)).into_dyn()];
             elements.extend(places.into_iter().map(|place| Circle::new(place, 4, colour.filled()).into_dyn()));
             series(&mut chart, index, name, elements)?;
@@ -160,6 +164,11 @@ pub(super) fn points(figure: &Figure) -> Result<String, String> {
 }
 
 type Chart<'area, 'text, Y> = ChartContext<'area, SVGBackend<'text>, Cartesian2d<RangedCoordf64, Y>>;
+
+/// The values of a series, each with the number of its group.
+fn placed(values: &[Option<f64>]) -> impl Iterator<Item = (usize, f64)> {
+    values.iter().enumerate().filter_map(|(group, value)| Some((group, (*value)?)))
+}
 
 /// The axes of a figure, whose groups lie side by side.
 fn axes<'area, 'text, Y>(
@@ -235,7 +244,10 @@ mod tests {
             title: "copies".to_owned(),
             axis: "subscriber".into(),
             groups: (1..=4).map(|n| n.to_string()).collect(),
-            series: vec![("N = 2".to_owned(), vec![5.0, 6.0]), ("N = 4".to_owned(), vec![7.0, 800.0, 9.0, 10.0])],
+            series: vec![
+                ("N = 2".to_owned(), [5.0, 6.0].map(Some).to_vec()),
+                ("N = 4".to_owned(), [7.0, 800.0, 9.0, 10.0].map(Some).to_vec()),
+            ],
             unit: "us".into(),
             shape: Shape::Bars,
         }
