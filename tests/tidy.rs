@@ -150,8 +150,16 @@ const NOT_IN_THE_API: &[&str] = &[
 ];
 
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
-const WITHOUT_UNSAFE: &[&str] =
-    &["rgaps-control", "rgaps-manager", "rgaps-media", "rgaps-command", "rgaps-bench", "rgaps-cli", "rgaps-ros-policy", "rgaps-peers"];
+const WITHOUT_UNSAFE: &[&str] = &[
+    "rgaps-control",
+    "rgaps-manager",
+    "rgaps-media",
+    "rgaps-command",
+    "rgaps-bench",
+    "rgaps-cli",
+    "rgaps-ros-policy",
+    "rgaps-peers",
+];
 
 /// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.
@@ -363,7 +371,10 @@ fn dependencies_point_downwards_only() {
                 breaches.push(format!("{name} -> {on}"));
             }
             // A test may be a stranger on the network, and the peers of the benches are strangers altogether.
-            if on == "zenoh" && !["rgaps-control", "rgaps-peers"].contains(&name) && dependency["kind"].as_str() != Some("dev") {
+            if on == "zenoh"
+                && !["rgaps-control", "rgaps-peers"].contains(&name)
+                && dependency["kind"].as_str() != Some("dev")
+            {
                 breaches.push(format!("{name} -> zenoh: the network is rgaps-control's"));
             }
         }

@@ -6,6 +6,7 @@
 
 pub mod alloc;
 mod cpu;
+mod crowd;
 pub mod e2e;
 pub mod fanout;
 pub mod gpu;
@@ -152,7 +153,7 @@ enum What {
     Subscriber(host::SubscriberArgs),
     /// A subscriber process of `local`.
     #[command(hide = true)]
-    LocalSubscriber(local::SubscriberArgs),
+    LocalSubscriber(crowd::SubscriberArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -195,7 +196,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::GpuRole(role)) => return gpu::run_role(role),
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
-        Some(What::LocalSubscriber(subscriber)) => return local::subscribe(subscriber),
+        Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),

@@ -1,5 +1,5 @@
-//! The report of a run: for people a page with plots (`index.html`) and Markdown (`report.md`), for programs `report.json`. The host's and the GPU's
-//! benches have the same one.
+//! The report of a run: for people a page with plots (`index.html`), Markdown (`report.md`) and a file for each figure (`figure-1.svg`), for programs
+//! `report.json`. The host's and the GPU's benches have the same one.
 
 mod circumstances;
 mod plot;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use circumstances::{Circumstances, Gpu};
 
-use crate::results::{Cells, Part, Shape, Table, figure};
+use crate::results::{Cells, Figure, Part, Shape, Table, figure};
 use crate::row::Row;
 
 /// A run.
@@ -114,7 +114,15 @@ impl Report {
     /// Writes the files into a folder, which is created if needed.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        std::fs::write(folder.join("index.html"), self.page()?)?;
+        let templates = templates()?;
+        std::fs::write(folder.join("index.html"), self.page(&templates)?)?;
+        for (number, figure) in (1..).zip(&self.part.figures) {
+            let ((width, height), drawn) = (plot::SIZE, drawn(figure)?);
+            let alone = templates
+                .get_template("figure.svg")
+                .and_then(|figure| figure.render(context! { width, height, drawn }));
+            std::fs::write(folder.join(format!("figure-{number}.svg")), alone.map_err(std::io::Error::other)?)?;
+        }
         std::fs::write(folder.join("report.md"), self.markdown())?;
         std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(self)? + "\n")
     }
@@ -157,7 +165,7 @@ impl Report {
         text
     }
 
-    fn page(&self) -> std::io::Result<String> {
+    fn page(&self, templates: &Environment<'_>) -> std::io::Result<String> {
         let mut benches = Vec::new();
         for (name, rows) in self.by_bench() {
             let (columns, cells) = ratios(&rows, true);
@@ -176,14 +184,12 @@ impl Report {
             let ((columns, lines), title) = (table.cells(), table.heading());
             context! { title, columns, lines }
         });
-        let figures = self.part.figures.iter().map(|figure| {
-            let drawn = match figure.shape {
-                Shape::Bars => plot::bars(figure),
-                Shape::Points => plot::points(figure),
-            };
-            drawn.map(|drawn| context! { title => figure.heading(), drawn })
-        });
-        let figures = figures.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?;
+        let figures = self
+            .part
+            .figures
+            .iter()
+            .map(|figure| drawn(figure).map(|drawn| context! { title => figure.heading(), drawn }));
+        let figures = figures.collect::<std::io::Result<Vec<_>>>()?;
         let page = context! {
             title => format!("RGAPS on {}", self.circumstances.subject()),
             notes => self.notes(),
@@ -192,10 +198,31 @@ impl Report {
             tables => tables.collect::<Vec<_>>(),
             figures,
         };
-        let mut pages = Environment::new();
-        pages.set_auto_escape_callback(|_| AutoEscape::Html);
-        pages.render_str(include_str!("report/page.html"), page).map_err(std::io::Error::other)
+        templates.get_template("page.html").and_then(|template| template.render(page)).map_err(std::io::Error::other)
     }
+}
+
+/// The templates; they escape what they are given.
+fn templates() -> std::io::Result<Environment<'static>> {
+    let mut templates = Environment::new();
+    templates.set_auto_escape_callback(|_| AutoEscape::Html);
+    for (name, text) in [
+        ("page.html", include_str!("report/page.html")),
+        ("figure.svg", include_str!("report/figure.svg")),
+        ("colours.css", include_str!("report/colours.css")),
+        ("plot.css", include_str!("report/plot.css")),
+    ] {
+        templates.add_template(name, text).map_err(std::io::Error::other)?;
+    }
+    Ok(templates)
+}
+
+fn drawn(figure: &Figure) -> std::io::Result<String> {
+    let drawn = match figure.shape {
+        Shape::Bars => plot::bars(figure),
+        Shape::Points => plot::points(figure),
+    };
+    drawn.map_err(std::io::Error::other)
 }
 
 /// A line of a table in Markdown.
@@ -212,7 +239,6 @@ fn in_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Figure;
     use crate::row::Bound;
 
     const HOSTILE: &str = "</td><script src=\"http://example.org/x.js\">alert('&')</script>|\nnext";
@@ -253,6 +279,10 @@ mod tests {
         Report { circumstances, failures: vec!["bench e2e: no answer".to_owned()], part }
     }
 
+    fn page(report: &Report) -> String {
+        report.page(&templates().unwrap()).unwrap()
+    }
+
     #[test]
     fn a_section_has_the_circumstances_and_every_table() {
         let text = report().markdown();
@@ -269,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_page_has_each_case_with_its_command_and_each_figure() {
-        let page = report().page().unwrap();
+        let page = page(&report());
         for part in [
             "<td>copy &lt;4 MiB&gt;</td>",
             "<td>4 MiB read N=1</td>",
@@ -288,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_page_is_one_file_that_loads_nothing_and_runs_nothing() {
-        let page = report().page().unwrap();
+        let page = page(&report());
         let tags = page.split('<').skip(1).filter_map(|rest| rest.split('>').next());
         for tag in tags {
             let loads = ["script", "link", "iframe", "img", "image", "use"].iter().any(|name| tag.starts_with(name));
@@ -306,7 +336,10 @@ mod tests {
         report.write(&folder).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&read("report.json")).unwrap(), report);
-        assert_eq!((read("index.html"), read("report.md")), (report.page().unwrap(), report.markdown()));
+        assert_eq!((read("index.html"), read("report.md")), (page(&report), report.markdown()));
+        for name in ["figure-1.svg", "figure-2.svg"] {
+            assert!(read(name).contains("prefers-color-scheme: dark") && read(name).contains("&lt;script"), "{name}");
+        }
         let json: serde_json::Value = serde_json::from_str(&read("report.json")).unwrap();
         let row = &json["rows"][0];
         assert_eq!((&row["ours"], &row["bound"]["at_least"]), (&48.0.into(), &0.97.into()), "{row}");

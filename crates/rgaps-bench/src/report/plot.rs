@@ -15,7 +15,8 @@ use plotters::style::{BLACK, Color, RGBColor, WHITE};
 use crate::results::{Figure, figure};
 use crate::row::{Bound, Row};
 
-const SIZE: (u32, u32) = (860, 380);
+/// Width and height of a figure.
+pub(super) const SIZE: (u32, u32) = (860, 380);
 /// Colours that can be read on black and on white.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 119, 180),
