@@ -45,6 +45,9 @@ const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 30);
 /// The largest size that is measured beside peers.
 const PEER_BYTES_MAX: u64 = 64 << 20;
 const BACK_TO_BACK: &str = "back to back";
+const CPU: &str = "both sides' CPU";
+const MS: &str = "ms";
+const CPU_UNIT: &str = "s/GB";
 const BARE: &str = "bare socket";
 const BARE_READER: &str = "bare reader";
 /// Warm-up rounds, in which every page of the pools is written.
@@ -60,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     for integrity in [Integrity::Crc32c, Integrity::None] {
         let title =
             format!("From publish to a subscriber on another host, over tcp and loopback, {}", name_of(integrity));
-        let mut figure = Figure::new(title, "message", "ms", Shape::Points);
+        let mut figure = Figure::new(title, "message", MS, Shape::Points);
         for (bytes, size, rounds) in SIZES {
             let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity };
             if available_bytes() < NEEDS * bytes {
@@ -95,9 +98,9 @@ impl Size {
         format!("tcp {}, {}, {what}", self.name, name_of(self.integrity))
     }
 
-    /// Seconds of processor time for a GB.
-    fn per_gigabyte(self, seconds: f64) -> f64 {
-        seconds / ((self.bytes * self.rounds as u64) as f64 / 1e9)
+    /// Seconds of processor time for a GB, of rounds that took so many seconds.
+    fn per_gigabyte(self, rounds: usize, seconds: f64) -> f64 {
+        seconds / ((self.bytes * rounds as u64) as f64 / 1e9)
     }
 }
 
@@ -117,7 +120,8 @@ fn beside_all(options: &Options, size: Size) -> Result<Vec<Row>, BenchError> {
         let wanted = |peer: &&Peer| options.only.as_ref().is_none_or(|only| only.ends_with(peer.name));
         for peer in peers::HOST_TO_HOST.iter().filter(wanted) {
             let found = beside_peer(folder, peer, size, &mut journey);
-            rows.extend(peers::rows((BENCH, size.case(BACK_TO_BACK)), peer, "ms", found)?);
+            let cases = [(size.case(BACK_TO_BACK), MS), (size.case(CPU), CPU_UNIT)];
+            rows.extend(peers::rows(BENCH, &cases, peer, found)?);
         }
     }
     Ok(rows)
@@ -130,12 +134,13 @@ fn beside_bare(effort: Effort, size: Size, journey: &mut Journey) -> Result<Vec<
         journey.round(bytes)?;
         reference.round(bytes)?;
     }
-    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, "ms", pairs, Some(AT_MOST));
+    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, MS, pairs, Some(AT_MOST));
     let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let pairs = Pairs::run(size.rounds, || journey.round(bytes), || reference.round(bytes))?;
     let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
-    let figures = (size.per_gigabyte(after.0 - before.0), size.per_gigabyte(after.1 - before.1));
-    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, "s/GB", figures, Some(AT_MOST));
+    let per_gigabyte = |seconds: f64| size.per_gigabyte(pairs.rounds(), seconds);
+    let figures = (per_gigabyte(after.0 - before.0), per_gigabyte(after.1 - before.1));
+    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, CPU_UNIT, figures, Some(AT_MOST));
     let mut rows = vec![row(BACK_TO_BACK, &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());
@@ -167,10 +172,11 @@ fn beside_peer(folder: &Path, peer: &Peer, size: Size, journey: &mut Journey) ->
     let milliseconds = |us: f64| us / 1e3;
     let pairs = peers::pairs(size.rounds, || journey.round(size.bytes), || theirs.round(1).map(milliseconds))?;
     let after = used(journey, &theirs)?;
-    let figures = (size.per_gigabyte(after.0 - before.0), size.per_gigabyte(after.1 - before.1));
+    let per_gigabyte = |seconds: f64| size.per_gigabyte(pairs.rounds(), seconds);
+    let figures = (per_gigabyte(after.0 - before.0), per_gigabyte(after.1 - before.1));
     Ok(vec![
-        Row::of_pairs((BENCH, size.case(BACK_TO_BACK)), peer.name, "ms", &pairs, None),
-        Row::of((BENCH, size.case("both sides' CPU")), peer.name, "s/GB", figures, None),
+        Row::of_pairs((BENCH, size.case(BACK_TO_BACK)), peer.name, MS, &pairs, None),
+        Row::of((BENCH, size.case(CPU)), peer.name, CPU_UNIT, figures, None),
     ])
 }
 

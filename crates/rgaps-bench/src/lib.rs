@@ -172,15 +172,17 @@ enum Transport {
     Rdma,
 }
 
+type Outcome = Result<Part, BenchError>;
+
 /// A bench, with the command that runs it.
 struct Bench<'a> {
     command: String,
-    run: Box<dyn Fn(&Options) -> Result<Part, BenchError> + 'a>,
+    run: Box<dyn Fn(&Options) -> Outcome + 'a>,
 }
 
 impl<'a> Bench<'a> {
     /// One that needs no GPU, by its arguments.
-    fn of_host(arguments: &str, run: fn(&Options) -> Result<Part, BenchError>) -> Self {
+    fn of_host(arguments: &str, run: fn(&Options) -> Outcome) -> Self {
         Self { command: format!("rgaps bench {arguments}"), run: Box::new(run) }
     }
 
@@ -325,4 +327,18 @@ fn available_bytes() -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_of_a_shell_whatever_is_in_it() {
+        for text in ["target/peers", "", "64 MiB beside iceoryx2", "both sides' CPU", "$(reboot) `x` \"y\""] {
+            let echo = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output();
+            assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), text);
+        }
+        assert_eq!(quoted("target/peers"), "target/peers");
+    }
 }

@@ -31,7 +31,7 @@ const CASES: [(u64, &str, bool, usize, f64); 3] = [
 ];
 /// Bytes, name, and messages of a burst.
 const RATES: [(u64, &str, u64); 3] = [(64, "64 B", 5000), (1 << 10, "1 KiB", 5000), (16 << 10, "16 KiB", 2000)];
-const BURSTS: usize = 30;
+const BURSTS: usize = 80;
 /// Messages of a burst that may be under way; a publisher waits for its slowest subscriber then.
 const DEPTH: u64 = 256;
 /// How many times a message's bytes are needed.
@@ -124,7 +124,7 @@ impl Local<'_> {
         }
         let wants = |reference: &str| self.options.wants(&format!("{} beside {reference}", trial.case));
         let mut ours = self.crowd(System::Rgaps, trial)?;
-        let floor = if trial.burst == 1 { "warm floor" } else { "warm floor, which keeps the last message only" };
+        let floor = if trial.burst == 1 { "warm floor" } else { "floor of one message" };
         if wants(floor) {
             rows.push(self.beside(floor, System::Floor, trial, &mut ours, trial.bound)?);
         }
@@ -140,7 +140,7 @@ impl Local<'_> {
         let Some(folder) = &self.options.peers else { return Ok(rows) };
         for peer in peers::LOCAL.iter().filter(|peer| wants(peer.name)) {
             let found = beside_peer(folder, peer, trial, &mut ours);
-            rows.extend(peers::rows((BENCH, trial.case.clone()), peer, trial.unit(), found)?);
+            rows.extend(peers::rows(BENCH, &[(trial.case.clone(), trial.unit())], peer, found)?);
         }
         Ok(rows)
     }

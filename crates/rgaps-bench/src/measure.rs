@@ -1,8 +1,11 @@
 //! Medians over pairs: ours and the reference alternate, so that disturbances of the machine affect both.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+/// The fewest rounds that have an interval.
+const ROUNDS_MIN: usize = 8;
 
 /// The figures of pairs of runs.
 #[derive(Clone, Debug)]
@@ -30,11 +33,25 @@ impl Pairs {
     /// Runs both `rounds` times in alternation, swapping the order; each returns its figure.
     pub fn run<E>(
         rounds: usize,
+        ours: impl FnMut() -> Result<f64, E>,
+        theirs: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Self, E> {
+        Self::run_within(Duration::MAX, rounds, ours, theirs)
+    }
+
+    /// The same, with fewer rounds if they take longer than that, but enough for an interval.
+    pub fn run_within<E>(
+        limit: Duration,
+        rounds: usize,
         mut ours: impl FnMut() -> Result<f64, E>,
         mut theirs: impl FnMut() -> Result<f64, E>,
     ) -> Result<Self, E> {
         let mut pairs = Self { ours: Vec::with_capacity(rounds), theirs: Vec::with_capacity(rounds) };
+        let start = Instant::now();
         for round in 0..rounds {
+            if round >= ROUNDS_MIN && start.elapsed() > limit {
+                break;
+            }
             if round % 2 == 0 {
                 pairs.ours.push(ours()?);
                 pairs.theirs.push(theirs()?);
@@ -44,6 +61,11 @@ impl Pairs {
             }
         }
         Ok(pairs)
+    }
+
+    /// Rounds that were run.
+    pub fn rounds(&self) -> usize {
+        self.ours.len()
     }
 
     /// Pairs from figures measured in alternation: the n-th of ours with the n-th of the reference.
@@ -137,10 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn rounds_end_when_their_time_is_over_but_not_before_there_is_an_interval() {
+        let one = || Ok::<_, ()>(1.0);
+        let pairs = Pairs::run_within(Duration::ZERO, 100, one, one).unwrap();
+        assert!(pairs.rounds() == ROUNDS_MIN && pairs.medians().interval.is_some());
+        assert_eq!(Pairs::run_within(Duration::ZERO, 3, one, one).unwrap().rounds(), 3);
+    }
+
+    #[test]
     fn the_interval_of_a_median_is_where_tables_have_it() {
         // n = 100: from the 40th to the 61st value in their order (Le Boudec, table A.1, has 40 and 61).
         assert_eq!(interval((1..=100).rev().map(f64::from).collect()), Some([40.0, 61.0]));
-        assert_eq!(interval(vec![1.0; 5]), None);
+        assert!(interval(vec![1.0; ROUNDS_MIN]).is_some() && interval(vec![1.0; ROUNDS_MIN - 1]).is_none());
     }
 
     #[test]

@@ -29,6 +29,8 @@ use crate::{BenchError, cpu, host};
 const LOOK: Duration = Duration::from_micros(20);
 /// The longest time in which a message reaches subscribers that are connected; first attempts wait less.
 const HELLO: Duration = Duration::from_secs(8);
+/// Rounds beside a peer end after this time: some need seconds for a large message.
+const LIMIT: Duration = Duration::from_secs(30);
 /// How soon a process ends by itself when its standard input does.
 const END: Duration = Duration::from_secs(2);
 
@@ -123,20 +125,24 @@ pub(crate) fn pairs(
     mut ours: impl FnMut() -> Result<f64, BenchError>,
     mut theirs: impl FnMut() -> Result<f64, String>,
 ) -> Result<Pairs, Failed> {
-    Pairs::run(rounds, || ours().map_err(Failed::Ours), || theirs().map_err(Failed::Peer))
+    Pairs::run_within(LIMIT, rounds, || ours().map_err(Failed::Ours), || theirs().map_err(Failed::Peer))
 }
 
-/// The rows that were measured beside a peer, or the row that says why there are none.
+/// The rows that were measured beside a peer; or for each case, with its unit, the row that says why there is none.
 pub(crate) fn rows(
-    named: (&'static str, String),
+    bench: &'static str,
+    cases: &[(String, &'static str)],
     peer: &Peer,
-    unit: &'static str,
     found: Result<Vec<Row>, Failed>,
 ) -> Result<Vec<Row>, BenchError> {
+    let missing = |why: &str| {
+        let row = |(case, unit): &(String, &'static str)| Row::missing((bench, case.clone()), peer.name, unit, why);
+        cases.iter().map(row).collect()
+    };
     match found {
         Ok(rows) => Ok(rows),
         Err(Failed::Ours(error)) => Err(error),
-        Err(Failed::Peer(why)) => Ok(vec![Row::missing(named, peer.name, unit, why)]),
+        Err(Failed::Peer(why)) => Ok(missing(&why)),
     }
 }
 
@@ -355,7 +361,7 @@ mod tests {
             let pairs = pairs(8, || Ok(2.0), || crowd.round(3))?;
             Ok(vec![Row::of_pairs(("local", "64 B".to_owned()), LOCAL[0].name, "us", &pairs, None)])
         });
-        rows(("local", "64 B".to_owned()), &LOCAL[0], "us", found).unwrap()
+        rows("local", &[("64 B".to_owned(), "us")], &LOCAL[0], found).unwrap()
     }
 
     #[test]
@@ -398,7 +404,7 @@ mod tests {
     fn a_failure_of_ours_is_not_blamed_on_the_peer() {
         let ours = || Err(BenchError::failed("local", "no pool"));
         let found = pairs(8, ours, || Ok(1.0)).map(|_| Vec::new());
-        let error = rows(("local", "64 B".to_owned()), &LOCAL[0], "us", found).unwrap_err();
+        let error = rows("local", &[("64 B".to_owned(), "us")], &LOCAL[0], found).unwrap_err();
         assert_eq!(error.to_string(), "bench local: no pool");
     }
 }

@@ -30,8 +30,10 @@ const BETTER: RGBColor = RGBColor(44, 160, 44);
 const WORSE: RGBColor = RGBColor(214, 69, 80);
 /// Fraction of a group's width that its bars take.
 const FILLED: f64 = 0.8;
-/// Height of the plot relative to the highest bar, with room for the names above it.
-const HEIGHT: f64 = 1.4;
+/// Height of the plot relative to the highest bar.
+const HEIGHT: f64 = 1.1;
+/// Room for the names of the series, to the right of the groups, relative to these.
+const LEGEND: f64 = 0.35;
 /// Height of a row of the ratios, and of their axis.
 const ROW_PIXELS: u32 = 22;
 const AXIS_PIXELS: u32 = 70;
@@ -148,8 +150,7 @@ pub(super) fn points(figure: &Figure) -> Result<String, String> {
         figure.series.iter().flat_map(|(_, values)| values).flatten().copied().filter(|value| is_drawable(*value));
     let (least, most) =
         values.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));
-    // Room for the names above the highest.
-    let range = (least.min(most) / 2.0..most * 20.0).log_scale();
+    let range = (least.min(most) / 2.0..most * 2.0).log_scale();
     svg(SIZE, |area| {
         let mut chart = axes(figure, area, range)?;
         for (index, (name, values)) in figure.series.iter().enumerate() {
@@ -186,7 +187,7 @@ where
         .margin(10)
         .x_label_area_size(45)
         .y_label_area_size(80)
-        .build_cartesian_2d(-0.5..groups as f64 - 0.5, range)?;
+        .build_cartesian_2d(-0.5..groups as f64 * (1.0 + LEGEND) - 0.5, range)?;
     let group = |x: &f64| shown.groups.get(x.round() as usize).filter(|_| is_whole(*x)).cloned().unwrap_or_default();
     chart
         .configure_mesh()
@@ -226,7 +227,7 @@ where
 {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK)
         .label_font(("sans-serif", 14))
