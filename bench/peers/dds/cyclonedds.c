@@ -1,5 +1,4 @@
-// Cyclone DDS over UDP on loopback: reliable, keep-all. The address is the number of the domain. The subscriber's listener runs in a thread of
-// Cyclone DDS.
+// Cyclone DDS over UDP: reliable, keep-all. The subscriber's listener runs in a thread of Cyclone DDS.
 
 #include "dds/dds.h"
 #include "dds/version.h"
@@ -9,10 +8,11 @@
 
 #define SAMPLES_MAX 16
 
+#define CONFIGURATION_BYTES 512
 // As installed, but for the interface, and for discovery without multicast, which loopback does not have.
 static const char CONFIGURATION[] =
-    "<General><Interfaces><NetworkInterface name=\"lo\"/></Interfaces><AllowMulticast>false</AllowMulticast></General>"
-    "<Discovery><ParticipantIndex>auto</ParticipantIndex><Peers><Peer address=\"127.0.0.1\"/></Peers></Discovery>";
+    "<General><Interfaces><NetworkInterface address=\"%s\"/></Interfaces><AllowMulticast>false</AllowMulticast></General>"
+    "<Discovery><ParticipantIndex>auto</ParticipantIndex><Peers><Peer address=\"%s\"/></Peers></Discovery>";
 
 struct writer {
     dds_entity_t entity;
@@ -47,9 +47,10 @@ static void on_data(dds_entity_t reader, void *context) {
 
 int main(int argc, char **argv) {
     struct arguments arguments = parse(argc, argv, "Cyclone-DDS", DDS_VERSION);
-    dds_domainid_t domain = (dds_domainid_t)strtoul(arguments.address, NULL, 10);
-    checked(dds_create_domain(domain, CONFIGURATION));
-    dds_entity_t participant = checked(dds_create_participant(domain, NULL, NULL));
+    char configuration[CONFIGURATION_BYTES];
+    snprintf(configuration, sizeof configuration, CONFIGURATION, arguments.own, arguments.other);
+    checked(dds_create_domain(arguments.domain, configuration));
+    dds_entity_t participant = checked(dds_create_participant(arguments.domain, NULL, NULL));
     dds_qos_t *qos = dds_create_qos();
     dds_qset_reliability(qos, DDS_RELIABILITY_RELIABLE, DDS_SECS(60));
     dds_qset_history(qos, DDS_HISTORY_KEEP_ALL, DDS_LENGTH_UNLIMITED);

@@ -1,5 +1,5 @@
-// Fast DDS over UDP on loopback: reliable, keep-all, published asynchronously, which messages above 64 KiB need. The address is the number of the
-// domain. The subscriber's listener runs in a thread of Fast DDS.
+// Fast DDS over UDP: reliable, keep-all, published asynchronously, which messages above 64 KiB need. The subscriber's listener runs in a thread of
+// Fast DDS.
 
 #include <fastdds/dds/domain/DomainParticipant.hpp>
 #include <fastdds/dds/domain/DomainParticipantFactory.hpp>
@@ -106,16 +106,17 @@ private:
     bool read_;
 };
 
-DomainParticipantQos on_loopback() {
+// Over UDP alone: by default, processes of one machine would use shared memory.
+DomainParticipantQos over_udp(const arguments &arguments) {
     DomainParticipantQos qos;
     auto udp = std::make_shared<UDPv4TransportDescriptor>();
-    udp->interfaceWhiteList.emplace_back("127.0.0.1");
+    udp->interfaceWhiteList.emplace_back(arguments.own);
     udp->sendBufferSize = udp->receiveBufferSize = SOCKET_BYTES;
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(udp);
     Locator_t peer;
     peer.kind = LOCATOR_KIND_UDPv4;
-    eprosima::fastrtps::rtps::IPLocator::setIPv4(peer, "127.0.0.1");
+    eprosima::fastrtps::rtps::IPLocator::setIPv4(peer, arguments.other);
     qos.wire_protocol().builtin.initialPeersList.push_back(peer);
     return qos;
 }
@@ -124,9 +125,8 @@ DomainParticipantQos on_loopback() {
 
 int main(int argc, char **argv) {
     const arguments arguments = parse(argc, argv, "Fast-DDS", FASTRTPS_VERSION_STR);
-    const auto domain = static_cast<uint32_t>(std::strtoul(arguments.address, nullptr, 10));
     auto *factory = DomainParticipantFactory::get_instance();
-    auto *participant = checked(factory->create_participant(domain, on_loopback()), "no participant");
+    auto *participant = checked(factory->create_participant(arguments.domain, over_udp(arguments)), "no participant");
     TypeSupport type(new MessageType);
     type.register_type(participant);
     auto *topic = checked(participant->create_topic("rgaps_bench", "Message", TOPIC_QOS_DEFAULT), "no topic");

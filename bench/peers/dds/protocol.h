@@ -15,11 +15,15 @@
 // Between the filling of a message and its publication, so that subscribers sleep again; as in the bench.
 #define PACE_NS 300000
 #define LINE_BYTES 64
+#define ADDRESS_BYTES 16
 
 // The command line: `versions`, `publisher SYSTEM ADDRESS --bytes N`, or `subscriber SYSTEM ADDRESS [--read]`.
 struct arguments {
     bool is_publisher;
-    const char *address;
+    // The parts of the address DOMAIN/OWN/OTHER: the domain's number, and the IP addresses of this process and of those that it talks to.
+    unsigned domain;
+    char own[ADDRESS_BYTES];
+    char other[ADDRESS_BYTES];
     size_t bytes;
     bool read;
 };
@@ -31,14 +35,16 @@ static inline void fail(const char *what) {
 
 // Prints the version and ends, if that is all that was asked for.
 static inline struct arguments parse(int argc, char **argv, const char *name, const char *version) {
-    struct arguments parsed = {false, NULL, 0, false};
+    struct arguments parsed = {false, 0, "", "", 0, false};
     if (argc == 2 && strcmp(argv[1], "versions") == 0) {
         printf("%s %s\n", name, version);
         exit(0);
     }
     if (argc < 4) fail("usage: versions | publisher SYSTEM ADDRESS --bytes N | subscriber SYSTEM ADDRESS [--read]");
     parsed.is_publisher = strcmp(argv[1], "publisher") == 0;
-    parsed.address = argv[3];
+    if (sscanf(argv[3], "%u/%15[0-9.]/%15[0-9.]", &parsed.domain, parsed.own, parsed.other) != 3) {
+        fail("an address is DOMAIN/OWN/OTHER");
+    }
     for (int at = 4; at < argc; ++at) {
         if (strcmp(argv[at], "--read") == 0) parsed.read = true;
         if (strcmp(argv[at], "--bytes") == 0 && at + 1 < argc) parsed.bytes = strtoull(argv[at + 1], NULL, 10);

@@ -8,10 +8,10 @@
 //! The time is from `publish` until the subscriber has the message, or until the bare reader has the last byte. Both are measured in turns. Both sum
 //! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager's threads, and of the bare
 //! reader. A message is published when the one before has been taken ("back to back"), or 30 times a second, so that caches and clocks have cooled
-//! down as beside a camera.
+//! down as beside a camera. Between the hosts is loopback, or, as root, the switch of two network namespaces.
 //!
-//! Peers carry the same messages from one process to another over TCP on loopback. Beside them, the processor time is that of both sides: ours of two
-//! managers, the publishing thread and the subscriber, theirs of publisher and subscriber.
+//! Peers carry the same messages from one process to another. Beside them, the processor time is that of both sides: ours of two managers, the
+//! publishing thread and the subscriber, theirs of publisher and subscriber.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,9 +21,10 @@ use rgaps::{Node, Publisher};
 use rgaps_link::{Integrity, RingMemory};
 use rgaps_os::clock;
 
-use crate::host::{self, Host, Subscribers, free_ports, loopback};
+use crate::host::{self, Host, Subscribers, free_ports};
 use crate::link::{Bare, source, write};
 use crate::measure::Pairs;
+use crate::network::Network;
 use crate::peers::{self, Failed, Peer};
 use crate::results::{Figure, Part, Shape};
 use crate::{BenchError, Bound, Effort, Options, Row, available_bytes, cpu};
@@ -57,50 +58,85 @@ const NEEDS: u64 = 10;
 /// The promised bound.
 const AT_MOST: Bound = Bound::AtMost(1.15);
 
-/// Each size with and without checksums, back to back and 30 times a second; with checksums, which are the default, beside the peers, too.
+/// Each size over loopback, with and without checksums, back to back and 30 times a second; with checksums, which are the default, beside the peers,
+/// too. Then the same with checksums between two network namespaces, if this machine and user can make them.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut part = Part::default();
     for integrity in [Integrity::Crc32c, Integrity::None] {
-        let title =
-            format!("From publish to a subscriber on another host, over tcp and loopback, {}", name_of(integrity));
-        let mut figure = Figure::new(title, "message", MS, Shape::Points);
-        for (bytes, size, rounds) in SIZES {
-            let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity };
-            if available_bytes() < NEEDS * bytes {
-                part.leave_out(&format!("e2e {}", size.case("all")), NEEDS * bytes);
-                continue;
-            }
-            if !options.wants(&size.case("")) {
-                continue;
-            }
-            let rows = beside_all(options, size)?;
-            rows.iter().filter(|row| row.case == size.case(BACK_TO_BACK)).for_each(|row| figure.add(size.name, row));
-            part.rows.extend(rows);
-        }
-        part.figures.push(figure);
+        part.extend(sizes(options, &Network::Loopback, integrity)?);
+    }
+    match Network::namespaces() {
+        Ok(network) => part.extend(sizes(options, &network, Integrity::Crc32c)?),
+        Err(why) => part.left_out.push(format!("e2e between network namespaces: {why}")),
     }
     Ok(part)
 }
 
+fn sizes(options: &Options, network: &Network, integrity: Integrity) -> Result<Part, BenchError> {
+    let mut part = Part::default();
+    let between = format!("over {}, {}", name_of_network(network), name_of(integrity));
+    let title = format!("From publish to a subscriber on another host, {between}");
+    let mut figure = Figure::new(title, "message", MS, Shape::Points);
+    for (bytes, size, rounds) in SIZES {
+        let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity, network };
+        if available_bytes() < NEEDS * bytes {
+            part.leave_out(&format!("e2e {size}"), NEEDS * bytes);
+            continue;
+        }
+        if !options.wants(&format!("{size}, ")) || !size.is_bound() && bytes > PEER_BYTES_MAX {
+            continue;
+        }
+        let rows = beside_all(options, size)?;
+        rows.iter().filter(|row| row.case == size.case(BACK_TO_BACK)).for_each(|row| figure.add(size.name, row));
+        part.rows.extend(rows);
+    }
+    part.figures.push(figure);
+    Ok(part)
+}
+
 /// Messages of one size.
-#[derive(Clone, Copy, Debug)]
-struct Size {
+#[derive(Clone, Copy)]
+struct Size<'a> {
     bytes: u64,
     name: &'static str,
     /// Rounds back to back.
     rounds: usize,
     integrity: Integrity,
+    network: &'a Network,
 }
 
-impl Size {
+impl Size<'_> {
     /// The case in which a figure of it was found.
-    fn case(self, what: &str) -> String {
-        format!("tcp {}, {}, {what}", self.name, name_of(self.integrity))
+    fn case(&self, what: &str) -> String {
+        format!("{self}, {what}")
+    }
+
+    /// Whether the project promises a bound: over loopback, whose figures do not depend on a switch.
+    fn is_bound(&self) -> bool {
+        matches!(self.network, Network::Loopback)
+    }
+
+    fn bound(&self) -> Option<Bound> {
+        self.is_bound().then_some(AT_MOST)
     }
 
     /// Seconds of processor time for a GB, of rounds that took so many seconds.
-    fn per_gigabyte(self, rounds: usize, seconds: f64) -> f64 {
+    fn per_gigabyte(&self, rounds: usize, seconds: f64) -> f64 {
         seconds / ((self.bytes * rounds as u64) as f64 / 1e9)
+    }
+}
+
+impl std::fmt::Display for Size<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tcp {}, {}", self.name, name_of(self.integrity))?;
+        if self.is_bound() { Ok(()) } else { write!(f, ", {}", name_of_network(self.network)) }
+    }
+}
+
+fn name_of_network(network: &Network) -> &'static str {
+    match network {
+        Network::Loopback => "tcp and loopback",
+        Network::Namespaces(_) => "two network namespaces",
     }
 }
 
@@ -108,8 +144,8 @@ fn name_of(integrity: Integrity) -> &'static str {
     if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" }
 }
 
-fn beside_all(options: &Options, size: Size) -> Result<Vec<Row>, BenchError> {
-    let mut journey = Journey::new(size.bytes, size.integrity)?;
+fn beside_all(options: &Options, size: Size<'_>) -> Result<Vec<Row>, BenchError> {
+    let mut journey = Journey::new(size)?;
     let mut rows = Vec::new();
     let is_of_bare = |only: &String| only.ends_with(BARE) || only.ends_with(BARE_READER);
     if options.only.as_ref().is_none_or(is_of_bare) {
@@ -127,20 +163,20 @@ fn beside_all(options: &Options, size: Size) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-fn beside_bare(effort: Effort, size: Size, journey: &mut Journey) -> Result<Vec<Row>, BenchError> {
+fn beside_bare(effort: Effort, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, BenchError> {
     let bytes = size.bytes;
-    let mut reference = Reference::new(bytes, size.integrity)?;
+    let mut reference = Reference::new(size)?;
     for _ in 0..WARM_UP {
         journey.round(bytes)?;
         reference.round(bytes)?;
     }
-    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, MS, pairs, Some(AT_MOST));
+    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, MS, pairs, size.bound());
     let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let pairs = Pairs::run(size.rounds, || journey.round(bytes), || reference.round(bytes))?;
     let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
     let per_gigabyte = |seconds: f64| size.per_gigabyte(pairs.rounds(), seconds);
     let figures = (per_gigabyte(after.0 - before.0), per_gigabyte(after.1 - before.1));
-    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, CPU_UNIT, figures, Some(AT_MOST));
+    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, CPU_UNIT, figures, size.bound());
     let mut rows = vec![row(BACK_TO_BACK, &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());
@@ -158,9 +194,9 @@ fn beside_bare(effort: Effort, size: Size, journey: &mut Journey) -> Result<Vec<
 }
 
 /// The time, and the processor time of all processes on both sides.
-fn beside_peer(folder: &Path, peer: &Peer, size: Size, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
+fn beside_peer(folder: &Path, peer: &Peer, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
     let load = peers::Load { bytes: size.bytes, read: false, count: 1 };
-    let mut theirs = peers::Crowd::new(folder, peer, load).map_err(Failed::Peer)?;
+    let mut theirs = peers::Crowd::new(folder, peer, size.network, load).map_err(Failed::Peer)?;
     for _ in 0..WARM_UP {
         journey.round(size.bytes).map_err(Failed::Ours)?;
         theirs.round(1).map_err(Failed::Peer)?;
@@ -202,12 +238,12 @@ struct Journey {
 }
 
 impl Journey {
-    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
+    fn new(Size { bytes, integrity, network, .. }: Size<'_>) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
         let integrity = if integrity == Integrity::Crc32c { "crc32c" } else { "none" };
-        let start = |own: usize| {
-            let settings = [("integrity", integrity.to_owned())];
-            Host::start(BENCH, &[&loopback(own, ports)[..], &settings].concat())
+        let start = |side: usize| {
+            let settings = [&network.settings(side, ports)[..], &[("integrity", integrity.to_owned())]].concat();
+            Host::start_by(BENCH, |program| network.command(side, program), &settings)
         };
         let hosts = [start(0)?, start(1)?];
         let subscribers = hosts[1].subscribers(TOPIC, 1, true)?;
@@ -249,8 +285,8 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
-        Ok(Self { source: source(bytes)?, bare: Bare::new(2 * bytes, integrity)? })
+    fn new(Size { bytes, integrity, network, .. }: Size<'_>) -> Result<Self, BenchError> {
+        Ok(Self { source: source(bytes)?, bare: Bare::over(network, 2 * bytes, integrity)? })
     }
 
     /// ms until the reader has all bytes.

@@ -35,13 +35,22 @@ pub(super) struct Host {
 impl Host {
     /// Starts `rgapsd` with these configuration keys and waits until it listens.
     pub(super) fn start(bench: &'static str, settings: &[(&str, String)]) -> Result<Self, BenchError> {
+        Self::start_by(bench, Command::new, settings)
+    }
+
+    /// The same by a command that `command` makes of the program.
+    pub(super) fn start_by(
+        bench: &'static str,
+        command: impl FnOnce(PathBuf) -> Command,
+        settings: &[(&str, String)],
+    ) -> Result<Self, BenchError> {
         let system = |what| BenchError::system(bench, what);
         let program = rgaps_control::spawn::find_program().ok_or_else(|| {
             BenchError::failed(bench, "no rgapsd beside this program or in PATH; set RGAPSD to its path")
         })?;
         let dir = RuntimeDir::new("bench").map_err(system("a runtime directory"))?;
         let log = dir.path().join("rgapsd.log");
-        let mut command = Command::new(program);
+        let mut command = command(program);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("RGAPS_") || name.starts_with("ROS_") {

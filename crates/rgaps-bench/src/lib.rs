@@ -14,6 +14,7 @@ pub mod host;
 pub mod link;
 pub mod local;
 pub mod measure;
+mod network;
 pub mod notify;
 mod options;
 mod page;

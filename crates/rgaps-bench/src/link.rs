@@ -15,7 +15,7 @@
 //! the last byte. Nothing is copied out of either memory.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,6 +29,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ring::{Ring, join, thread};
 use crate::measure::Pairs;
+use crate::network::Network;
 use crate::results::Part;
 use crate::{BenchError, Bound, Effort, Options, Row, available_bytes};
 
@@ -135,10 +136,12 @@ pub(super) struct Bare {
 impl Bare {
     /// `memory_bytes`: the memory that the reader fills in a circle.
     pub(super) fn new(memory_bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
-        let listener = TcpListener::bind(any_port()).map_err(system("a listener"))?;
-        let address = listener.local_addr().map_err(system("a listener"))?;
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
-        let (incoming, _) = listener.accept().map_err(system("accepting"))?;
+        Self::over(&Network::Loopback, memory_bytes, integrity)
+    }
+
+    /// The same over another network.
+    pub(super) fn over(network: &Network, memory_bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
+        let [stream, incoming] = network.sockets().map_err(system("connecting"))?;
         stream.set_nodelay(true).map_err(system("a socket"))?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(system("a socket"))?;
         incoming.set_read_timeout(Some(TICK)).map_err(system("a socket"))?;

@@ -18,6 +18,7 @@ use rgaps::Node;
 use crate::crowd::{BENCH, Crowd, Load, System};
 use crate::host::Host;
 use crate::measure::Pairs;
+use crate::network::Network;
 use crate::peers::{self, Failed, Peer};
 use crate::results::{Figure, Part, Shape};
 use crate::{BenchError, Bound, Options, Row, available_bytes};
@@ -169,7 +170,8 @@ impl Local<'_> {
 
 fn beside_peer(folder: &Path, peer: &Peer, trial: &Trial, ours: &mut Crowd) -> Result<Vec<Row>, Failed> {
     let Load { bytes, read, count, .. } = trial.load;
-    let mut theirs = peers::Crowd::new(folder, peer, peers::Load { bytes, read, count }).map_err(Failed::Peer)?;
+    let theirs = peers::Crowd::new(folder, peer, &Network::Loopback, peers::Load { bytes, read, count });
+    let mut theirs = theirs.map_err(Failed::Peer)?;
     for _ in 0..WARM_UP {
         ours.round(trial.burst).map_err(Failed::Ours)?;
         theirs.round(trial.burst).map_err(Failed::Peer)?;

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use rgaps_testing::RuntimeDir;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::measure::{Pairs, median};
+use crate::network::Network;
 use crate::page::PATIENCE;
 use crate::row::Row;
 use crate::{BenchError, cpu, host};
@@ -42,15 +44,26 @@ pub(crate) struct Peer {
     /// The program in the peers' folder, and its name for this system.
     program: &'static str,
     system: &'static str,
-    /// Where the publisher is, by a folder of its own and a free port.
-    address: fn(&Path, u16) -> String,
+    /// What a process is told of where it is.
+    address: fn(&Place<'_>) -> String,
+}
+
+/// Where a process of a peer is.
+struct Place<'a> {
+    /// A folder of the crowd.
+    folder: &'a Path,
+    publisher: Ipv4Addr,
+    own: Ipv4Addr,
+    other: Ipv4Addr,
+    /// Free where the publisher is.
+    port: u16,
 }
 
 const ZENOH_TCP: Peer = Peer {
     name: "zenoh TCP",
     program: "rgaps-peers",
     system: "zenoh-tcp",
-    address: |_, port| format!("tcp/127.0.0.1:{port}"),
+    address: |place| format!("tcp/{}:{}", place.publisher, place.port),
 };
 
 /// Peers on one host.
@@ -61,7 +74,7 @@ pub(crate) const LOCAL: [Peer; 3] = [
         name: "ZeroMQ ipc",
         program: "rgaps-peers",
         system: "zeromq",
-        address: |folder, _| format!("ipc://{}/zeromq", folder.display()),
+        address: |place| format!("ipc://{}/zeromq", place.folder.display()),
     },
 ];
 
@@ -72,15 +85,15 @@ pub(crate) const HOST_TO_HOST: [Peer; 4] = [
         name: "ZeroMQ TCP",
         program: "rgaps-peers",
         system: "zeromq",
-        address: |_, port| format!("tcp://127.0.0.1:{port}"),
+        address: |place| format!("tcp://{}:{}", place.publisher, place.port),
     },
     Peer { name: "Cyclone DDS", program: "rgaps-peers-cyclonedds", system: "cyclonedds", address: dds_domain },
     Peer { name: "Fast DDS", program: "rgaps-peers-fastdds", system: "fastdds", address: dds_domain },
 ];
 
-/// The number of a domain that probably no other program of the host is in.
-fn dds_domain(_: &Path, port: u16) -> String {
-    (port % 200 + 1).to_string()
+/// The number of a domain that probably no other program of the host is in, and the addresses of both sides.
+fn dds_domain(place: &Place<'_>) -> String {
+    format!("{}/{}/{}", place.port % 200 + 1, place.own, place.other)
 }
 
 /// What a crowd of processes does.
@@ -148,17 +161,19 @@ pub(crate) fn rows(
 
 impl Crowd {
     /// Starts the processes, and returns when a message has reached every subscriber.
-    pub(crate) fn new(folder: &Path, peer: &Peer, load: Load) -> Result<Self, String> {
+    pub(crate) fn new(folder: &Path, peer: &Peer, network: &Network, load: Load) -> Result<Self, String> {
         let program = folder.join(peer.program);
         if !program.is_file() {
             return Err(format!("there is no program {} in {}", peer.program, folder.display()));
         }
         let own = RuntimeDir::new("peer").map_err(|error| format!("a folder: {error}"))?;
         let [port] = host::free_ports("peers").map_err(|error| error.to_string())?;
-        let address = (peer.address)(own.path(), port);
         let start = |role: &str, number: u64, arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.args([role, peer.system, &address]).args(arguments);
+            let side = usize::from(role == "subscriber");
+            let [publisher, here, other] = [0, side, 1 - side].map(|side| network.address(side));
+            let place = Place { folder: own.path(), publisher, own: here, other, port };
+            let mut command = network.command(side, &program);
+            command.args([role, peer.system, &(peer.address)(&place)]).args(arguments);
             Process::start(
                 &mut command,
                 format!("{role} of {}", peer.name),
@@ -357,10 +372,11 @@ mod tests {
 
     /// What was measured beside zenoh SHM, by a program in the folder.
     fn measured(folder: &Path) -> Vec<Row> {
-        let found = Crowd::new(folder, &LOCAL[0], LOAD).map_err(Failed::Peer).and_then(|mut crowd| {
-            let pairs = pairs(8, || Ok(2.0), || crowd.round(3))?;
-            Ok(vec![Row::of_pairs(("local", "64 B".to_owned()), LOCAL[0].name, "us", &pairs, None)])
-        });
+        let found =
+            Crowd::new(folder, &LOCAL[0], &Network::Loopback, LOAD).map_err(Failed::Peer).and_then(|mut crowd| {
+                let pairs = pairs(8, || Ok(2.0), || crowd.round(3))?;
+                Ok(vec![Row::of_pairs(("local", "64 B".to_owned()), LOCAL[0].name, "us", &pairs, None)])
+            });
         rows("local", &[("64 B".to_owned(), "us")], &LOCAL[0], found).unwrap()
     }
 
