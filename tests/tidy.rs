@@ -221,7 +221,8 @@ fn files() -> Vec<File> {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
             // A fuzzer's corpus says anything.
-            let ignored = ["target", "build", "install", "log", "demo-out", "__pycache__", "corpus", "artifacts"];
+            let ignored =
+                ["target", "build", "install", "log", "demo-out", "bench-report", "__pycache__", "corpus", "artifacts"];
             let ignored = ignored.contains(&name.as_str());
             let hidden = name.starts_with('.') && name != ".ci" && name != ".gitignore";
             if ignored || hidden || name.starts_with("target-") {

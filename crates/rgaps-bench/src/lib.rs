@@ -307,7 +307,8 @@ impl Arguments {
 
     /// The command that measures a row alone, for a shell.
     fn command(&self, bench: &Bench<'_>, row: &Row) -> String {
-        let peers = self.peers.as_ref().map(|folder| format!(" --peers {}", quoted(&folder.display().to_string())));
+        let peers = self.peers.as_ref().filter(|_| peers::is_one(&row.reference));
+        let peers = peers.map(|folder| format!(" --peers {}", quoted(&folder.display().to_string())));
         let quick = if self.quick { " --quick" } else { "" };
         format!("{}{quick}{} --only {}", bench.command, peers.unwrap_or_default(), quoted(&row.name()))
     }

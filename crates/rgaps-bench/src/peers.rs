@@ -122,6 +122,11 @@ pub(crate) struct Crowd {
     _folder: RuntimeDir,
 }
 
+/// Whether a reference is a peer.
+pub(crate) fn is_one(reference: &str) -> bool {
+    LOCAL.iter().chain(&HOST_TO_HOST).any(|peer| peer.name == reference)
+}
+
 /// The versions that the programs in a folder have built in.
 pub(crate) fn versions(folder: &Path) -> Vec<(String, String)> {
     let mut programs: Vec<&str> = LOCAL.iter().chain(&HOST_TO_HOST).map(|peer| peer.program).collect();

@@ -29,6 +29,8 @@ fn a_missing_peer_is_named_in_the_output_and_in_every_file_of_the_report() {
     let rows = rows(&folder);
     let why = format!("there is no program rgaps-peers in {}", nowhere.display());
     assert_eq!((rows.len(), rows[0]["missing"].as_str()), (1, Some(why.as_str())), "{rows:?}");
+    let command = format!("rgaps bench local --quick --peers {} --only '{only}'", nowhere.display());
+    assert_eq!(rows[0]["command"].as_str(), Some(command.as_str()));
     for name in ["index.html", "report.md"] {
         assert!(std::fs::read_to_string(folder.join(name)).unwrap().contains("zenoh SHM"), "{name}");
     }
