@@ -26,8 +26,10 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(214, 69, 80),
     RGBColor(140, 140, 140),
 ];
-const BETTER: RGBColor = RGBColor(44, 160, 44);
-const WORSE: RGBColor = RGBColor(214, 69, 80);
+/// Of ratios without a bound, within it, and beyond it.
+const UNBOUND: RGBColor = RGBColor(31, 119, 180);
+const HELD: RGBColor = RGBColor(44, 160, 44);
+const MISSED: RGBColor = RGBColor(214, 69, 80);
 /// Fraction of a group's width that its bars take.
 const FILLED: f64 = 0.8;
 /// Height of the plot relative to the highest bar.
@@ -100,7 +102,11 @@ pub(super) fn ratios(rows: &[Row]) -> Result<Option<String>, String> {
         chart.draw_series([equal])?;
         for (index, (row, found)) in measured.iter().enumerate() {
             let y = (count - 1 - index) as f64;
-            let colour = if row.holds() { BETTER } else { WORSE };
+            let colour = match row.bound {
+                None => UNBOUND,
+                Some(_) if row.holds() => HELD,
+                Some(_) => MISSED,
+            };
             let interval = found.interval.filter(|ends| ends.iter().all(|end| is_drawable(*end)));
             let interval = interval
                 .map(|[from, to]| PathElement::new(vec![(from.log2(), y), (to.log2(), y)], colour.stroke_width(3)));
@@ -275,11 +281,12 @@ mod tests {
 
     #[test]
     fn a_ratio_is_drawn_by_whether_it_holds_and_a_missing_one_is_not() {
-        let row = |figures, bound| Row::of(("local", "1 KiB".to_owned()), "floor", "us", figures, Some(bound));
+        let row = |figures, bound| Row::of(("local", "1 KiB".to_owned()), "floor", "us", figures, bound);
         let missing = Row::missing(("local", "1 KiB".to_owned()), "a peer", "us", "no program");
-        let rows = [row((1.0, 2.0), Bound::AtMost(1.0)), row((3.0, 2.0), Bound::AtMost(1.0)), missing.clone()];
+        let bound = Some(Bound::AtMost(1.0));
+        let rows = [row((1.0, 2.0), bound), row((3.0, 2.0), bound), row((3.0, 2.0), None), missing.clone()];
         let svg = ratios(&rows).unwrap().unwrap();
-        assert_eq!((count(&svg, "#2CA02C"), count(&svg, "#D64550")), (1, 1), "{svg}");
+        assert_eq!(["#2CA02C", "#D64550", "#1F77B4"].map(|colour| count(&svg, colour)), [1; 3], "{svg}");
         assert!(svg.contains("1 KiB beside floor") && !svg.contains("a peer"), "{svg}");
         assert_eq!(ratios(&[missing]).unwrap(), None);
     }
