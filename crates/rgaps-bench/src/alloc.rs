@@ -5,7 +5,8 @@ use rgaps_shm::writer::pool::block_bytes;
 use rgaps_shm::{BareBlock, BareTlsf, Block, PoolAllocator};
 
 use crate::measure::{Pairs, seconds};
-use crate::{BenchError, Bound, Effort, Row};
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Options, Row};
 
 const BENCH: &str = "alloc";
 const POOL_BYTES: u64 = 256 << 20;
@@ -25,25 +26,27 @@ const MIXES: &[Mix] = &[
 ];
 
 /// Fill levels and mixes, each as ours / rlsf.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut rows = Vec::new();
     for mix in MIXES {
         for fill in [10, 50, 90] {
-            rows.push(case(effort, mix, fill)?);
+            let name = format!("{}, {fill} % full", mix.name);
+            if options.wants(&name) {
+                rows.push(case(options.effort, mix, fill, name)?);
+            }
         }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
-fn case(effort: Effort, mix: &Mix, fill: u64) -> Result<Row, BenchError> {
+fn case(effort: Effort, mix: &Mix, fill: u64, name: String) -> Result<Row, BenchError> {
     let mut ours = Ours::new()?;
     let mut theirs = Theirs::new()?;
     let until = POOL_BYTES / 100 * fill;
     let live = fill_both(&mut ours, &mut theirs, mix, until);
     let pairs =
         Pairs::run::<BenchError>(effort.rounds(60), || churn(&mut ours, mix, live), || churn(&mut theirs, mix, live))?;
-    let case = format!("{}, {fill} % full", mix.name);
-    Ok(Row::of_pairs((BENCH, case), "bare rlsf", "ns a pair", &pairs, Some(Bound::AtMost(1.2))))
+    Ok(Row::of_pairs((BENCH, name), "bare rlsf", "ns a pair", &pairs, Some(Bound::AtMost(1.2))))
 }
 
 /// The operation of both sides: replace the n-th live block by a new one.

@@ -8,8 +8,12 @@
 //! The time is from `publish` until the subscriber has the message, or until the bare reader has the last byte. Both are measured in turns. Both sum
 //! what they send and receive (CRC32C, the default), or neither does. The processor time is that of the receiving manager's threads, and of the bare
 //! reader. A message is published when the one before has been taken ("back to back"), or 30 times a second, so that caches and clocks have cooled
-//! down as beside a camera.
+//! down as beside a camera. Between the hosts is loopback, or, as root, the switch of two network namespaces.
+//!
+//! Peers carry the same messages from one process to another. Beside them, the processor time is that of both sides: ours of two managers, the
+//! publishing thread and the subscriber, theirs of publisher and subscriber.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
@@ -17,10 +21,13 @@ use rgaps::{Node, Publisher};
 use rgaps_link::{Integrity, RingMemory};
 use rgaps_os::clock;
 
-use crate::host::{self, Host, Subscribers, free_ports, loopback};
+use crate::host::{self, Host, Subscribers, free_ports};
 use crate::link::{Bare, source, write};
 use crate::measure::Pairs;
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::network::Network;
+use crate::peers::{self, Failed, Peer};
+use crate::results::{Figure, Part, Shape};
+use crate::{BenchError, Bound, Effort, Options, Row, available_bytes, cpu};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
@@ -36,6 +43,14 @@ const SIZES: [(u64, &str, usize); 5] = [
 const CAMERA_BYTES_MAX: u64 = 8 << 20;
 /// Time between two messages then.
 const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 30);
+/// The largest size that is measured beside peers.
+const PEER_BYTES_MAX: u64 = 64 << 20;
+const BACK_TO_BACK: &str = "back to back";
+const CPU: &str = "both sides' CPU";
+const MS: &str = "ms";
+const CPU_UNIT: &str = "s/GB";
+const BARE: &str = "bare socket";
+const BARE_READER: &str = "bare reader";
 /// Warm-up rounds, in which every page of the pools is written.
 const WARM_UP: usize = 8;
 /// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
@@ -43,41 +58,126 @@ const NEEDS: u64 = 10;
 /// The promised bound.
 const AT_MOST: Bound = Bound::AtMost(1.15);
 
-/// Each size with and without checksums, back to back and 30 times a second.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
-    let mut rows = Vec::new();
-    for (bytes, name, rounds) in SIZES {
+/// Each size over loopback, with and without checksums, back to back and 30 times a second; with checksums, which are the default, beside the peers,
+/// too. Then the same with checksums between two network namespaces, if this machine and user can make them.
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
+    let mut part = Part::default();
+    for integrity in [Integrity::Crc32c, Integrity::None] {
+        part.extend(sizes(options, &Network::Loopback, integrity)?);
+    }
+    match Network::namespaces() {
+        Ok(network) => part.extend(sizes(options, &network, Integrity::Crc32c)?),
+        Err(why) => part.left_out.push(format!("e2e between network namespaces: {why}")),
+    }
+    Ok(part)
+}
+
+fn sizes(options: &Options, network: &Network, integrity: Integrity) -> Result<Part, BenchError> {
+    let mut part = Part::default();
+    let between = format!("over {}, {}", name_of_network(network), name_of(integrity));
+    let title = format!("From publish to a subscriber on another host, {between}");
+    let mut figure = Figure::new(title, "message", MS, Shape::Points);
+    for (bytes, size, rounds) in SIZES {
+        let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity, network };
         if available_bytes() < NEEDS * bytes {
-            tracing::warn!("e2e with {name} is left out: it needs {} MiB of free memory", (NEEDS * bytes) >> 20);
+            part.leave_out(&format!("e2e {size}"), NEEDS * bytes);
             continue;
         }
-        for integrity in [Integrity::Crc32c, Integrity::None] {
-            rows.extend(case(effort, bytes, name, rounds, integrity)?);
+        if !options.wants(&format!("{size}, ")) || !size.is_bound() && bytes > PEER_BYTES_MAX {
+            continue;
+        }
+        let rows = beside_all(options, size)?;
+        rows.iter().filter(|row| row.case == size.case(BACK_TO_BACK)).for_each(|row| figure.add(size.name, row));
+        part.rows.extend(rows);
+    }
+    part.figures.push(figure);
+    Ok(part)
+}
+
+/// Messages of one size.
+#[derive(Clone, Copy)]
+struct Size<'a> {
+    bytes: u64,
+    name: &'static str,
+    /// Rounds back to back.
+    rounds: usize,
+    integrity: Integrity,
+    network: &'a Network,
+}
+
+impl Size<'_> {
+    /// The case in which a figure of it was found.
+    fn case(&self, what: &str) -> String {
+        format!("{self}, {what}")
+    }
+
+    /// Whether the project promises a bound: over loopback, whose figures do not depend on a switch.
+    fn is_bound(&self) -> bool {
+        matches!(self.network, Network::Loopback)
+    }
+
+    fn bound(&self) -> Option<Bound> {
+        self.is_bound().then_some(AT_MOST)
+    }
+
+    /// Seconds of processor time for a GB, of rounds that took so many seconds.
+    fn per_gigabyte(&self, rounds: usize, seconds: f64) -> f64 {
+        seconds / ((self.bytes * rounds as u64) as f64 / 1e9)
+    }
+}
+
+impl std::fmt::Display for Size<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tcp {}, {}", self.name, name_of(self.integrity))?;
+        if self.is_bound() { Ok(()) } else { write!(f, ", {}", name_of_network(self.network)) }
+    }
+}
+
+fn name_of_network(network: &Network) -> &'static str {
+    match network {
+        Network::Loopback => "tcp and loopback",
+        Network::Namespaces(_) => "two network namespaces",
+    }
+}
+
+fn name_of(integrity: Integrity) -> &'static str {
+    if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" }
+}
+
+fn beside_all(options: &Options, size: Size<'_>) -> Result<Vec<Row>, BenchError> {
+    let mut journey = Journey::new(size)?;
+    let mut rows = Vec::new();
+    let is_of_bare = |only: &String| only.ends_with(BARE) || only.ends_with(BARE_READER);
+    if options.only.as_ref().is_none_or(is_of_bare) {
+        rows.extend(beside_bare(options.effort, size, &mut journey)?);
+    }
+    let Some(folder) = &options.peers else { return Ok(rows) };
+    if size.integrity == Integrity::Crc32c && size.bytes <= PEER_BYTES_MAX {
+        let wanted = |peer: &&Peer| options.only.as_ref().is_none_or(|only| only.ends_with(peer.name));
+        for peer in peers::HOST_TO_HOST.iter().filter(wanted) {
+            let found = beside_peer(folder, peer, size, &mut journey);
+            let cases = [(size.case(BACK_TO_BACK), MS), (size.case(CPU), CPU_UNIT)];
+            rows.extend(peers::rows(BENCH, &cases, peer, found)?);
         }
     }
     Ok(rows)
 }
 
-fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integrity) -> Result<Vec<Row>, BenchError> {
-    let mut journey = Journey::new(bytes, integrity)?;
-    let mut reference = Reference::new(bytes, integrity)?;
+fn beside_bare(effort: Effort, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, BenchError> {
+    let bytes = size.bytes;
+    let mut reference = Reference::new(size)?;
     for _ in 0..WARM_UP {
         journey.round(bytes)?;
         reference.round(bytes)?;
     }
+    let row = |pace: &str, pairs: &Pairs| Row::of_pairs((BENCH, size.case(pace)), BARE, MS, pairs, size.bound());
     let before = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
-    let sums = if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" };
-    let row = |pace: &str, pairs: &Pairs| {
-        let case = format!("tcp {name}, {sums}, {pace}");
-        Row::of_pairs((BENCH, case), "bare socket", "ms", pairs, Some(AT_MOST))
-    };
-    let pairs = Pairs::run(effort.rounds(rounds), || journey.round(bytes), || reference.round(bytes))?;
+    let pairs = Pairs::run(size.rounds, || journey.round(bytes), || reference.round(bytes))?;
     let after = (journey.receiver_cpu_seconds()?, reference.bare.cpu_seconds());
-    let gigabytes = (bytes * effort.rounds(rounds) as u64) as f64 / 1e9;
-    let (ours, theirs) = ((after.0 - before.0) / gigabytes, (after.1 - before.1) / gigabytes);
-    let case = format!("tcp {name}, {sums}, receiver's CPU");
-    let cpu = Row::of((BENCH, case), "bare reader", "s/GB", (ours, theirs), Some(AT_MOST));
-    let mut rows = vec![row("back to back", &pairs), cpu];
+    let per_gigabyte = |seconds: f64| size.per_gigabyte(pairs.rounds(), seconds);
+    let figures = (per_gigabyte(after.0 - before.0), per_gigabyte(after.1 - before.1));
+    let cpu = Row::of((BENCH, size.case("receiver's CPU")), BARE_READER, CPU_UNIT, figures, size.bound());
+    let mut rows = vec![row(BACK_TO_BACK, &pairs), cpu];
     if bytes <= CAMERA_BYTES_MAX {
         let mut frames = Frames(Instant::now());
         // In turns of frames, so that neither warms what the other uses.
@@ -91,6 +191,29 @@ fn case(effort: Effort, bytes: u64, name: &str, rounds: usize, integrity: Integr
         rows.push(row("30 Hz", &Pairs::of(ours, theirs)));
     }
     Ok(rows)
+}
+
+/// The time, and the processor time of all processes on both sides.
+fn beside_peer(folder: &Path, peer: &Peer, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
+    let load = peers::Load { bytes: size.bytes, read: false, count: 1 };
+    let mut theirs = peers::Crowd::new(folder, peer, size.network, load).map_err(Failed::Peer)?;
+    for _ in 0..WARM_UP {
+        journey.round(size.bytes).map_err(Failed::Ours)?;
+        theirs.round(1).map_err(Failed::Peer)?;
+    }
+    let used = |journey: &Journey, theirs: &peers::Crowd| {
+        Ok((journey.cpu_seconds().map_err(Failed::Ours)?, theirs.cpu_seconds().map_err(Failed::Peer)?))
+    };
+    let before = used(journey, &theirs)?;
+    let milliseconds = |us: f64| us / 1e3;
+    let pairs = peers::pairs(size.rounds, || journey.round(size.bytes), || theirs.round(1).map(milliseconds))?;
+    let after = used(journey, &theirs)?;
+    let per_gigabyte = |seconds: f64| size.per_gigabyte(pairs.rounds(), seconds);
+    let figures = (per_gigabyte(after.0 - before.0), per_gigabyte(after.1 - before.1));
+    Ok(vec![
+        Row::of_pairs((BENCH, size.case(BACK_TO_BACK)), peer.name, MS, &pairs, None),
+        Row::of((BENCH, size.case(CPU)), peer.name, CPU_UNIT, figures, None),
+    ])
 }
 
 /// A clock of 30 Hz.
@@ -110,22 +233,30 @@ struct Journey {
     _node: Node,
     subscribers: Subscribers,
     hosts: [Host; 2],
+    /// Processor time of this thread while it filled and published.
+    publishing_seconds: f64,
 }
 
 impl Journey {
-    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
+    fn new(Size { bytes, integrity, network, .. }: Size<'_>) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
         let integrity = if integrity == Integrity::Crc32c { "crc32c" } else { "none" };
-        let start = |own: usize| {
-            let settings = [("integrity", integrity.to_owned())];
-            Host::start(BENCH, &[&loopback(own, ports)[..], &settings].concat())
+        let start = |side: usize| {
+            let settings = [&network.settings(side, ports)[..], &[("integrity", integrity.to_owned())]].concat();
+            Host::start_by(BENCH, |program| network.command(side, program), &settings)
         };
         let hosts = [start(0)?, start(1)?];
         let subscribers = hosts[1].subscribers(TOPIC, 1, true)?;
         let node = hosts[0].node()?;
         let publisher = host::publisher(BENCH, &node, TOPIC, bytes)?;
         host::wait_for_subscribers(BENCH, &publisher, 1)?;
-        Ok(Self { publisher, _node: node, subscribers, hosts })
+        Ok(Self { publisher, _node: node, subscribers, hosts, publishing_seconds: 0.0 })
+    }
+
+    /// Of both managers, the publisher and the subscriber.
+    fn cpu_seconds(&self) -> Result<f64, BenchError> {
+        let managers = self.hosts[0].cpu_seconds()? + self.hosts[1].cpu_seconds()?;
+        Ok(managers + self.publishing_seconds + self.subscribers.cpu_seconds()?)
     }
 
     fn receiver_cpu_seconds(&self) -> Result<f64, BenchError> {
@@ -135,12 +266,14 @@ impl Journey {
     /// ms from `publish` to the subscriber. The block is written just before, as by a camera.
     fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
         let failed = |error: rgaps::PublishError| BenchError::failed(BENCH, error);
+        let used = cpu::of_this_thread();
         let sequence = self.publisher.statistics().published + 1;
         let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         loan.fill(sequence as u8);
         host::mark(&mut loan, sequence);
         let start = clock::monotonic_ns();
         let receipt = loan.publish().map_err(failed)?;
+        self.publishing_seconds += cpu::of_this_thread() - used;
         Ok(self.subscribers.latency(receipt.sequence, start)? / 1e3)
     }
 }
@@ -152,8 +285,8 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
-        Ok(Self { source: source(bytes)?, bare: Bare::new(2 * bytes, integrity)? })
+    fn new(Size { bytes, integrity, network, .. }: Size<'_>) -> Result<Self, BenchError> {
+        Ok(Self { source: source(bytes)?, bare: Bare::over(network, 2 * bytes, integrity)? })
     }
 
     /// ms until the reader has all bytes.

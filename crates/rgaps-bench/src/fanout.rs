@@ -13,7 +13,8 @@ use rgaps_os::clock;
 use crate::host::{self, Host, READ_SHARED, Subscribers};
 use crate::measure::{Pairs, median};
 use crate::notify::{Crowd, Mechanism};
-use crate::{BenchError, Bound, Effort, Row, page};
+use crate::results::Part;
+use crate::{BenchError, Bound, Options, Row, page};
 
 const BENCH: &str = "fanout";
 const REFERENCE: &str = "bare futex broadcast";
@@ -22,15 +23,17 @@ const COUNTS: [u8; 4] = [1, 2, 4, 8];
 const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (1 << 30, "1 GiB")];
 
 /// For each size: a line for each count, the slope, and the mappings.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let settings = [("listen", "tcp/127.0.0.1:0".to_owned())];
     let host = Host::start(BENCH, &settings)?;
     let node = host.node()?;
     let mut rows = Vec::new();
     for (bytes, name) in SIZES {
-        rows.extend(size(&host, &node, effort.rounds(400), bytes, name)?);
+        if options.wants(name) {
+            rows.extend(size(&host, &node, options.effort.rounds(400), bytes, name)?);
+        }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Result<Vec<Row>, BenchError> {
@@ -136,7 +139,8 @@ mod tests {
         let flat = || (vec![0.0; 3], vec![0.0; 3]);
         let samples = [(vec![5.0, 1.0, 2.0], vec![1.0, 1.0, 9.0]), flat(), flat(), (vec![16.0; 3], vec![8.0; 3])];
         let row = slope("1 B", &samples);
-        assert_eq!((row.ours, row.theirs, row.ratio), (2.0, 1.0, 2.0));
+        let found = row.medians.unwrap();
+        assert_eq!((found.ours, found.theirs, found.ratio), (2.0, 1.0, 2.0));
         assert!(!row.holds());
     }
 }

@@ -15,8 +15,8 @@ use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, Subscrib
 use rgaps_os::clock;
 use rgaps_testing::{Child, Ended, RuntimeDir};
 
-use crate::BenchError;
 use crate::page::{self, Children, MARK, PATIENCE, Page, Proof};
+use crate::{BenchError, cpu};
 
 /// How often the bench checks whether a manager listens, or a subscriber is seen.
 const LOOK: Duration = Duration::from_millis(5);
@@ -35,13 +35,22 @@ pub(super) struct Host {
 impl Host {
     /// Starts `rgapsd` with these configuration keys and waits until it listens.
     pub(super) fn start(bench: &'static str, settings: &[(&str, String)]) -> Result<Self, BenchError> {
+        Self::start_by(bench, Command::new, settings)
+    }
+
+    /// The same by a command that `command` makes of the program.
+    pub(super) fn start_by(
+        bench: &'static str,
+        command: impl FnOnce(PathBuf) -> Command,
+        settings: &[(&str, String)],
+    ) -> Result<Self, BenchError> {
         let system = |what| BenchError::system(bench, what);
         let program = rgaps_control::spawn::find_program().ok_or_else(|| {
             BenchError::failed(bench, "no rgapsd beside this program or in PATH; set RGAPSD to its path")
         })?;
         let dir = RuntimeDir::new("bench").map_err(system("a runtime directory"))?;
         let log = dir.path().join("rgapsd.log");
-        let mut command = Command::new(program);
+        let mut command = command(program);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("RGAPS_") || name.starts_with("ROS_") {
@@ -79,15 +88,7 @@ impl Host {
 
     /// Seconds of processor time that the manager's threads have used.
     pub(super) fn cpu_seconds(&self) -> Result<f64, BenchError> {
-        let tasks = format!("/proc/{}/task", self.manager.id());
-        let mut nanoseconds = 0;
-        for task in std::fs::read_dir(tasks).map_err(BenchError::system(self.bench, "the manager's threads"))?.flatten()
-        {
-            // A thread may have ended meanwhile.
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            nanoseconds += text.split(' ').next().and_then(|on_cpu| on_cpu.parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(nanoseconds as f64 / 1e9)
+        cpu::of_process(self.manager.id()).map_err(BenchError::system(self.bench, "the manager's threads"))
     }
 
     /// Its runtime directory, for processes of the bench.
@@ -130,6 +131,12 @@ impl Subscribers {
         self.page.latency(self.children.count(), sequence, start)
     }
 
+    /// Seconds of processor time that all processes have used.
+    pub(super) fn cpu_seconds(&self) -> Result<f64, BenchError> {
+        let used: std::io::Result<f64> = self.children.ids().map(cpu::of_process).sum();
+        used.map_err(BenchError::system("subscriber", "the threads of subscribers"))
+    }
+
     /// The mapping that each process reported.
     pub(super) fn proofs(&self) -> Vec<Proof> {
         (0..self.children.count()).map(|slot| self.page.proof(slot)).collect()
@@ -149,9 +156,18 @@ pub(super) fn publisher(
     topic: &str,
     bytes: u64,
 ) -> Result<Publisher<Bytes>, BenchError> {
-    let pool_bytes = (bytes / 2 * 5).next_multiple_of(4096);
+    publisher_of(bench, node, topic, bytes / 2 * 5)
+}
+
+/// A publisher with a pool of so many bytes.
+pub(super) fn publisher_of(
+    bench: &'static str,
+    node: &Node,
+    topic: &str,
+    pool_bytes: u64,
+) -> Result<Publisher<Bytes>, BenchError> {
     let qos = PublisherQos {
-        pool_bytes: Some(pool_bytes),
+        pool_bytes: Some(pool_bytes.next_multiple_of(4096)),
         exhaustion: Exhaustion::Wait { timeout_ms: PATIENCE.as_millis() as u64 },
         ..PublisherQos::default()
     };

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+mod cpu;
+mod crowd;
 pub mod e2e;
 pub mod fanout;
 pub mod gpu;
@@ -12,102 +14,28 @@ pub mod host;
 pub mod link;
 pub mod local;
 pub mod measure;
+mod network;
 pub mod notify;
+mod options;
 mod page;
+mod peers;
 pub mod rdma;
+mod report;
+mod results;
 mod ring;
+mod row;
+
+use std::path::PathBuf;
 
 use rgaps::device::Choice;
 use rgaps_command::device::{self, DeviceError};
 use rgaps_command::output::{self, Format};
-use serde::Serialize;
 
-/// How long to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Few rounds, for a quick look.
-    Quick,
-    /// Enough rounds for stable medians on a noisy machine.
-    Full,
-}
+pub use options::{Effort, Options};
+pub use row::{Bound, Row};
 
-impl Effort {
-    /// `full` rounds, or a tenth of them (at least 3).
-    pub fn rounds(self, full: usize) -> usize {
-        match self {
-            Self::Quick => (full / 10).max(3),
-            Self::Full => full,
-        }
-    }
-}
-
-/// One line of a bench: ours and the reference, measured in alternation.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The bench.
-    pub bench: &'static str,
-    /// The case: size, subscribers, fill level.
-    pub case: String,
-    /// What the reference is.
-    pub reference: String,
-    /// Unit of the two figures.
-    pub unit: &'static str,
-    /// Median of ours.
-    pub ours: f64,
-    /// Median of the reference.
-    pub theirs: f64,
-    /// Median over pairs of ours divided by the reference.
-    pub ratio: f64,
-    /// In which the median ratio of all possible rounds is, with a probability of 95 %; `None` for what is not measured in pairs.
-    pub interval: Option<[f64; 2]>,
-    /// The bound that the project promises, if any.
-    pub bound: Option<Bound>,
-}
-
-/// A promised bound of a ratio.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// The ratio is at most this.
-    AtMost(f64),
-    /// The ratio is at least this.
-    AtLeast(f64),
-}
-
-impl Row {
-    /// A row of figures that were measured in alternation.
-    pub(crate) fn of_pairs(
-        (bench, case): (&'static str, String),
-        reference: &str,
-        unit: &'static str,
-        pairs: &measure::Pairs,
-        bound: Option<Bound>,
-    ) -> Self {
-        let measure::Medians { ours, theirs, ratio, interval } = pairs.medians();
-        Self { bench, case, reference: reference.to_owned(), unit, ours, theirs, ratio, interval, bound }
-    }
-
-    /// A row of two figures.
-    pub(crate) fn of(
-        (bench, case): (&'static str, String),
-        reference: &str,
-        unit: &'static str,
-        (ours, theirs): (f64, f64),
-        bound: Option<Bound>,
-    ) -> Self {
-        let (reference, ratio, interval) = (reference.to_owned(), ours / theirs, None);
-        Self { bench, case, reference, unit, ours, theirs, ratio, interval, bound }
-    }
-
-    /// Whether the ratio meets its bound; true if there is none.
-    pub fn holds(&self) -> bool {
-        match self.bound {
-            None => true,
-            Some(Bound::AtMost(bound)) => self.ratio <= bound,
-            Some(Bound::AtLeast(bound)) => self.ratio >= bound,
-        }
-    }
-}
+use self::report::{Circumstances, Report};
+use self::results::Part;
 
 /// A bench could not run.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +61,9 @@ pub enum BenchError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// No bench has a row with the name that was asked for.
+    #[error("no row is named {0:?}; without --only, the report names every row")]
+    NoRow(String),
     /// Benches failed; the others have printed their results.
     #[error("{}", .0.join("\n"))]
     Several(Vec<String>),
@@ -167,6 +98,18 @@ pub struct Arguments {
     /// Run a tenth of the rounds.
     #[arg(long, global = true)]
     quick: bool,
+    /// Measure one row alone, by its name as in the report: "CASE beside REFERENCE".
+    #[arg(long, global = true, value_name = "ROW")]
+    only: Option<String>,
+    /// Folder for the report: index.html with plots, report.md, report.json.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+    /// Version that was built, for the report.
+    #[arg(long, global = true, default_value = "unknown")]
+    commit: String,
+    /// Folder of the peers' programs, for local and e2e: measure beside zenoh, ZeroMQ and DDS, too.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    peers: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -192,8 +135,6 @@ enum What {
         /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
         #[arg(long)]
         device: Option<Choice>,
-        #[command(flatten)]
-        arguments: gpu::Arguments,
     },
     /// On a GPU: from a publisher's block to host memory, against a bare copy and the paper's baseline.
     Path1(Gpu),
@@ -213,7 +154,7 @@ enum What {
     Subscriber(host::SubscriberArgs),
     /// A subscriber process of `local`.
     #[command(hide = true)]
-    LocalSubscriber(local::SubscriberArgs),
+    LocalSubscriber(crowd::SubscriberArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -224,8 +165,6 @@ struct Gpu {
     /// cuda, cuda:N or cuda:GPU-UUID.
     #[arg(long, default_value = "cuda")]
     device: Choice,
-    #[command(flatten)]
-    arguments: gpu::Arguments,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -234,50 +173,154 @@ enum Transport {
     Rdma,
 }
 
-/// A bench: takes how long to measure, returns its lines.
-type Bench = fn(Effort) -> Result<Vec<Row>, BenchError>;
+type Outcome = Result<Part, BenchError>;
+
+/// A bench, with the command that runs it.
+struct Bench<'a> {
+    command: String,
+    run: Box<dyn Fn(&Options) -> Outcome + 'a>,
+}
+
+impl<'a> Bench<'a> {
+    /// One that needs no GPU, by its arguments.
+    fn of_host(arguments: &str, run: fn(&Options) -> Outcome) -> Self {
+        Self { command: format!("rgaps bench {arguments}"), run: Box::new(run) }
+    }
+
+    fn of_gpu(setup: &'a gpu::Setup, what: gpu::What) -> Self {
+        let command = format!("rgaps bench {} --device {}", what.name(), setup.device());
+        Self { command, run: Box::new(move |_| gpu::run(setup, what)) }
+    }
+}
 
 /// Runs `rgaps bench`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
-    let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
-    let on_gpu = |what: &[gpu::What], gpu: &Gpu| gpu::run(what, gpu.device, &gpu.arguments, effort, format);
-    let benches: &[Bench] = match &arguments.what {
+    let benches = match &arguments.what {
         Some(What::GpuRole(role)) => return gpu::run_role(role),
-        Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu),
-        Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu),
-        Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu),
-        Some(What::Gpu(gpu)) => return on_gpu(&gpu::ALL, gpu),
-        Some(What::E2e { device, arguments }) => match device::opened(*device)?.as_choice() {
-            Choice::Host => &[e2e::run],
-            gpu => return gpu::run(&[gpu::What::E2e], gpu, arguments, effort, format),
-        },
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
-        Some(What::LocalSubscriber(subscriber)) => return local::subscribe(subscriber),
-        Some(What::Local) => &[local::run],
-        Some(What::Alloc) => &[alloc::run],
-        Some(What::Notify) => &[notify::run],
-        Some(What::Fanout) => &[fanout::run],
-        Some(What::Link { transport: Transport::Tcp }) => &[link::run],
-        Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
-        Some(What::Scan) => &[rdma::scan],
-        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, local::run, link::run, e2e::run],
+        Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
+        Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
+        Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
+        Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
+        Some(What::Gpu(gpu)) => return on_gpu(&gpu::ALL, gpu.device, arguments, format),
+        Some(What::E2e { device }) => match device::opened(*device)?.as_choice() {
+            Choice::Host => vec![Bench::of_host("e2e --device host", e2e::run)],
+            gpu => return on_gpu(&[gpu::What::E2e], gpu, arguments, format),
+        },
+        Some(What::Local) => vec![Bench::of_host("local", local::run)],
+        Some(What::Alloc) => vec![Bench::of_host("alloc", alloc::run)],
+        Some(What::Notify) => vec![Bench::of_host("notify", notify::run)],
+        Some(What::Fanout) => vec![Bench::of_host("fanout", fanout::run)],
+        Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
+        Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
+        Some(What::Scan) => vec![Bench::of_host("scan", rdma::scan)],
+        Some(What::All) | None => vec![
+            Bench::of_host("alloc", alloc::run),
+            Bench::of_host("notify", notify::run),
+            Bench::of_host("fanout", fanout::run),
+            Bench::of_host("local", local::run),
+            Bench::of_host("link", link::run),
+            Bench::of_host("e2e --device host", e2e::run),
+        ],
     };
-    let mut all = Vec::new();
+    let mut report = Report::new(Circumstances::now(&arguments.commit, None));
+    report.circumstances.versions.extend(arguments.peers.iter().flat_map(|folder| peers::versions(folder)));
+    finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format)
+}
+
+/// Runs GPU benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.
+fn on_gpu(what: &[gpu::What], device: Choice, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
+    let setup = gpu::Setup::new(device, arguments.options().effort)?;
+    let benches: Vec<Bench<'_>> = what.iter().map(|what| Bench::of_gpu(&setup, *what)).collect();
+    let mut report = Report::new(Circumstances::now(&arguments.commit, Some(setup.gpu())));
+    report.part.left_out.extend_from_slice(setup.left_out());
+    if !setup.is_trial() {
+        return finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format);
+    }
+    let without_report = Arguments { report: None, ..arguments.clone() };
+    let report = measure_all(&benches, report, &without_report, report::print_trial)?;
+    if !report.failures.is_empty() {
+        return Err(BenchError::Several(report.failures));
+    }
+    output::line("a trial on the stand-in for libcuda: every message was checked, nothing was measured");
+    Ok(())
+}
+
+/// Runs the benches; `print` gets the results of each.
+fn measure_all(
+    benches: &[Bench<'_>],
+    mut report: Report,
+    arguments: &Arguments,
+    print: fn(&Part),
+) -> Result<Report, BenchError> {
+    let options = arguments.options();
     for bench in benches {
-        let rows = bench(effort)?;
-        if format == Format::Human {
-            print(&rows);
+        match (bench.run)(&options) {
+            Ok(mut part) => {
+                if let Some(only) = &options.only {
+                    part = part.rows.into_iter().filter(|row| row.name() == *only).collect::<Vec<_>>().into();
+                }
+                for row in &mut part.rows {
+                    row.command = arguments.command(bench, row);
+                }
+                print(&part);
+                report.part.extend(part);
+            }
+            // The results of the other benches are still valid.
+            Err(error) => report.failures.push(error.to_string()),
         }
-        all.extend(rows);
+        // After each bench, so that an interrupted run keeps its results.
+        if let Some(folder) = &arguments.report {
+            report.write(folder).map_err(BenchError::system("report", "writing the report"))?;
+        }
     }
+    Ok(report)
+}
+
+fn printer(format: Format) -> fn(&Part) {
+    match format {
+        Format::Human => report::print,
+        Format::Json => |_| {},
+    }
+}
+
+/// Prints the report for programs, and says what failed or missed its bound.
+fn finish(report: Report, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
     if format == Format::Json {
-        output::json(&all);
+        output::json(&report);
     }
-    match all.iter().filter(|row| !row.holds()).count() {
-        0 => Ok(()),
-        missed => Err(BenchError::Missed { missed, all: all.len() }),
+    let rows = &report.part.rows;
+    match (&arguments.only, rows.iter().filter(|row| !row.holds()).count()) {
+        _ if !report.failures.is_empty() => Err(BenchError::Several(report.failures)),
+        (Some(only), _) if rows.is_empty() => Err(BenchError::NoRow(only.clone())),
+        (_, 0) => Ok(()),
+        (_, missed) => Err(BenchError::Missed { missed, all: rows.len() }),
     }
+}
+
+impl Arguments {
+    fn options(&self) -> Options {
+        let effort = if self.quick { Effort::Quick } else { Effort::Full };
+        Options { effort, only: self.only.clone(), peers: self.peers.clone() }
+    }
+
+    /// The command that measures a row alone, for a shell.
+    fn command(&self, bench: &Bench<'_>, row: &Row) -> String {
+        let peers = self.peers.as_ref().filter(|_| peers::is_one(&row.reference));
+        let peers = peers.map(|folder| format!(" --peers {}", quoted(&folder.display().to_string())));
+        let quick = if self.quick { " --quick" } else { "" };
+        format!("{}{quick}{} --only {}", bench.command, peers.unwrap_or_default(), quoted(&row.name()))
+    }
+}
+
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Memory that is available, as the kernel estimates it; 0 if unknown.
@@ -288,29 +331,16 @@ fn available_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// With at least two digits that are not zero.
-fn figure(value: f64) -> String {
-    if value < 1.0 { format!("{value:.3}") } else { format!("{value:.1}") }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn print(rows: &[Row]) {
-    let mut table = output::table(["bench", "case", "ours", "reference", "", "ratio", "95 %", "bound"]);
-    for row in rows {
-        let bound = match row.bound {
-            None => String::new(),
-            Some(Bound::AtMost(bound)) => format!("<= {bound}{}", if row.holds() { "" } else { " MISSED" }),
-            Some(Bound::AtLeast(bound)) => format!(">= {bound}{}", if row.holds() { "" } else { " MISSED" }),
-        };
-        table.add_row([
-            row.bench.to_owned(),
-            row.case.clone(),
-            format!("{} {}", figure(row.ours), row.unit),
-            figure(row.theirs),
-            row.reference.clone(),
-            format!("{:.3}", row.ratio),
-            row.interval.map_or(String::new(), |[least, most]| format!("{least:.2} to {most:.2}")),
-            bound,
-        ]);
+    #[test]
+    fn a_name_is_one_word_of_a_shell_whatever_is_in_it() {
+        for text in ["target/peers", "", "64 MiB beside iceoryx2", "both sides' CPU", "$(reboot) `x` \"y\""] {
+            let echo = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output();
+            assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), text);
+        }
+        assert_eq!(quoted("target/peers"), "target/peers");
     }
-    output::line(table);
 }

@@ -15,7 +15,7 @@
 //! the last byte. Nothing is copied out of either memory.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,7 +29,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ring::{Ring, join, thread};
 use crate::measure::Pairs;
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::network::Network;
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Options, Row, available_bytes};
 
 pub(super) const BENCH: &str = "link";
 /// Size of the ring, and of the bare socket's memory.
@@ -48,7 +50,8 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const LARGE_NEEDS_BYTES: u64 = 4 << 30;
 
 /// The sizes, each as ours / bare.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
+    let effort = options.effort;
     let large = effort == Effort::Full && available_bytes() > LARGE_NEEDS_BYTES;
     let mut cases = vec![(effort.rounds(300), 4 << 20, "4 MiB"), (effort.rounds(100), BOUND_BYTES, "64 MiB")];
     if large {
@@ -56,10 +59,14 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     }
     let mut rows = Vec::new();
     for (rounds, bytes, name) in cases {
-        rows.push(case(rounds, bytes, name)?);
-        rows.push(integrity(rounds, bytes, name)?);
+        if options.wants(&format!("tcp {name}, no checksums")) {
+            rows.push(case(rounds, bytes, name)?);
+        }
+        if options.wants(&format!("tcp {name}, crc32c")) {
+            rows.push(integrity(rounds, bytes, name)?);
+        }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
@@ -129,10 +136,12 @@ pub(super) struct Bare {
 impl Bare {
     /// `memory_bytes`: the memory that the reader fills in a circle.
     pub(super) fn new(memory_bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
-        let listener = TcpListener::bind(any_port()).map_err(system("a listener"))?;
-        let address = listener.local_addr().map_err(system("a listener"))?;
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
-        let (incoming, _) = listener.accept().map_err(system("accepting"))?;
+        Self::over(&Network::Loopback, memory_bytes, integrity)
+    }
+
+    /// The same over another network.
+    pub(super) fn over(network: &Network, memory_bytes: u64, integrity: Integrity) -> Result<Self, BenchError> {
+        let [stream, incoming] = network.sockets().map_err(system("connecting"))?;
         stream.set_nodelay(true).map_err(system("a socket"))?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(system("a socket"))?;
         incoming.set_read_timeout(Some(TICK)).map_err(system("a socket"))?;

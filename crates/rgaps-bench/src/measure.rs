@@ -1,6 +1,11 @@
 //! Medians over pairs: ours and the reference alternate, so that disturbances of the machine affect both.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// The fewest rounds that have an interval.
+const ROUNDS_MIN: usize = 8;
 
 /// The figures of pairs of runs.
 #[derive(Clone, Debug)]
@@ -10,7 +15,7 @@ pub struct Pairs {
 }
 
 /// The medians of the pairs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
     /// Median of ours.
     pub ours: f64,
@@ -18,19 +23,35 @@ pub struct Medians {
     pub theirs: f64,
     /// Median of ours divided by the reference, pair by pair.
     pub ratio: f64,
-    /// The interval in which the median ratio of all possible rounds is, with a probability of 95 %.
+    /// The interval in which the median ratio of all possible rounds is, with a probability of 95 %; `None` for what is not measured in pairs.
     pub interval: Option<[f64; 2]>,
+    /// The first and third quartiles of ours, and of the reference; `None` for single figures.
+    pub quartiles: Option<[[f64; 2]; 2]>,
 }
 
 impl Pairs {
     /// Runs both `rounds` times in alternation, swapping the order; each returns its figure.
     pub fn run<E>(
         rounds: usize,
+        ours: impl FnMut() -> Result<f64, E>,
+        theirs: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Self, E> {
+        Self::run_within(Duration::MAX, rounds, ours, theirs)
+    }
+
+    /// The same, with fewer rounds if they take longer than that, but enough for an interval.
+    pub fn run_within<E>(
+        limit: Duration,
+        rounds: usize,
         mut ours: impl FnMut() -> Result<f64, E>,
         mut theirs: impl FnMut() -> Result<f64, E>,
     ) -> Result<Self, E> {
         let mut pairs = Self { ours: Vec::with_capacity(rounds), theirs: Vec::with_capacity(rounds) };
+        let start = Instant::now();
         for round in 0..rounds {
+            if round >= ROUNDS_MIN && start.elapsed() > limit {
+                break;
+            }
             if round % 2 == 0 {
                 pairs.ours.push(ours()?);
                 pairs.theirs.push(theirs()?);
@@ -42,20 +63,33 @@ impl Pairs {
         Ok(pairs)
     }
 
+    /// Rounds that were run.
+    pub fn rounds(&self) -> usize {
+        self.ours.len()
+    }
+
     /// Pairs from figures measured in alternation: the n-th of ours with the n-th of the reference.
     pub fn of(ours: Vec<f64>, theirs: Vec<f64>) -> Self {
         Self { ours, theirs }
+    }
+
+    /// The same pairs with each figure converted.
+    pub fn map(self, convert: impl Fn(f64) -> f64) -> Self {
+        let all = |values: Vec<f64>| values.into_iter().map(&convert).collect();
+        Self { ours: all(self.ours), theirs: all(self.theirs) }
     }
 
     /// The medians.
     pub fn medians(&self) -> Medians {
         let ratios: Vec<f64> = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
         let interval = interval(ratios.clone());
+        let quartiles = |values: &Vec<f64>| [25.0, 75.0].map(|percent| percentile(&mut values.clone(), percent));
         Medians {
             ours: median(self.ours.clone()),
             theirs: median(self.theirs.clone()),
             ratio: median(ratios),
             interval,
+            quartiles: Some([quartiles(&self.ours), quartiles(&self.theirs)]),
         }
     }
 }
@@ -121,13 +155,22 @@ mod tests {
         assert_eq!(order.into_inner(), "ottoot");
         let medians = pairs.medians();
         assert_eq!((medians.ours, medians.theirs, medians.ratio), (3.0, 2.0, 1.5));
+        assert_eq!(medians.quartiles, Some([[3.0, 8.0], [2.0, 2.0]]));
+    }
+
+    #[test]
+    fn rounds_end_when_their_time_is_over_but_not_before_there_is_an_interval() {
+        let one = || Ok::<_, ()>(1.0);
+        let pairs = Pairs::run_within(Duration::ZERO, 100, one, one).unwrap();
+        assert!(pairs.rounds() == ROUNDS_MIN && pairs.medians().interval.is_some());
+        assert_eq!(Pairs::run_within(Duration::ZERO, 3, one, one).unwrap().rounds(), 3);
     }
 
     #[test]
     fn the_interval_of_a_median_is_where_tables_have_it() {
         // n = 100: from the 40th to the 61st value in their order (Le Boudec, table A.1, has 40 and 61).
         assert_eq!(interval((1..=100).rev().map(f64::from).collect()), Some([40.0, 61.0]));
-        assert_eq!(interval(vec![1.0; 5]), None);
+        assert!(interval(vec![1.0; ROUNDS_MIN]).is_some() && interval(vec![1.0; ROUNDS_MIN - 1]).is_none());
     }
 
     #[test]

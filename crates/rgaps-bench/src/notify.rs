@@ -15,7 +15,8 @@ use rgaps_shm::{Segment, SlotTable, SubscriberFile, SubscriberPages, SubscriberS
 
 use crate::measure::Pairs;
 use crate::page::{self, Children, MARK, PATIENCE, Page, open, path};
-use crate::{BenchError, Bound, Effort, Row};
+use crate::results::Part;
+use crate::{BenchError, Bound, Options, Row};
 
 const BENCH: &str = "notify";
 
@@ -63,19 +64,22 @@ pub struct WaiterArgs {
 }
 
 /// N = 1 and 8, each mechanism as ours / bare futex, for the median waiter.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut rows = Vec::new();
     for waiters in [1, 8] {
         let mut bare = Crowd::new(Mechanism::Bare, waiters)?;
         for mechanism in mechanisms() {
-            let mut crowd = Crowd::new(mechanism, waiters)?;
-            let pairs = Pairs::run(effort.rounds(400), || crowd.round(), || bare.round())?;
             let case = format!("{} N={waiters}", name(mechanism));
+            if !options.wants(&case) {
+                continue;
+            }
+            let mut crowd = Crowd::new(mechanism, waiters)?;
+            let pairs = Pairs::run(options.effort.rounds(400), || crowd.round(), || bare.round())?;
             let bound = (mechanism == Mechanism::Futex).then_some(Bound::AtMost(1.3));
             rows.push(Row::of_pairs((BENCH, case), "bare futex broadcast", "us to the median waiter", &pairs, bound));
         }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 fn mechanisms() -> Vec<Mechanism> {

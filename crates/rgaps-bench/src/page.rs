@@ -188,6 +188,11 @@ impl Children {
         Ok(())
     }
 
+    /// Their process numbers.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(std::process::Child::id)
+    }
+
     /// Number of processes.
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64

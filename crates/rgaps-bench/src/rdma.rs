@@ -17,7 +17,8 @@ use rgaps_link::{RingGeometry, RingOptions, Watermark};
 use super::ring::Ring;
 use crate::link::{failed, source, system};
 use crate::measure::Pairs;
-use crate::{BenchError, Bound, Effort, Row};
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Options, Row};
 
 /// The ring of `bench link`.
 const RING_BYTES: u64 = 64 << 20;
@@ -39,46 +40,51 @@ pub fn candidates() -> Result<(Candidate, Candidate), String> {
     Ok((first, second))
 }
 
-fn options(ring_bytes: u64, chunk_bytes: u64, watermark: Watermark) -> RingOptions {
+fn ring_options(ring_bytes: u64, chunk_bytes: u64, watermark: Watermark) -> RingOptions {
     let alignment = (ring_bytes / RECEIVES).next_power_of_two().clamp(64, 1 << 16) as u32;
     RingOptions { ring_bytes, chunk_bytes: chunk_bytes as u32 - 64, watermark, alignment, ..RingOptions::default() }
 }
 
 /// The sizes, each as ours / bare.
-pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let ports = candidates().map_err(failed)?;
-    let options = options(RING_BYTES, 1 << 20, Watermark::default());
-    [(8 << 20, "8 MiB"), (64 << 20, "64 MiB")]
-        .into_iter()
-        .map(|(bytes, name)| {
-            let what = Case { bench: "link", case: format!("rdma {name}"), bound: Some(Bound::AtLeast(0.9)) };
-            Ok(case(&ports, effort.rounds(10), bytes, (256 << 20) / bytes, options, what)?.0)
-        })
-        .collect()
+    let ring = ring_options(RING_BYTES, 1 << 20, Watermark::default());
+    let mut rows = Vec::new();
+    for (bytes, name) in [(8 << 20, "8 MiB"), (64 << 20, "64 MiB")] {
+        let what = Case { bench: "link", case: format!("rdma {name}"), bound: Some(Bound::AtLeast(0.9)) };
+        if options.wants(&what.case) {
+            rows.push(case(&ports, options.effort.rounds(10), bytes, (256 << 20) / bytes, ring, what)?.0);
+        }
+    }
+    Ok(rows.into())
 }
 
 /// Ring lengths, chunks and watermarks: rates, and credits against the number that the watermark implies.
-pub fn scan(effort: Effort) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn scan(options: &Options) -> Result<Part, BenchError> {
+    let effort = options.effort;
     let ports = candidates().map_err(failed)?;
     let rings: &[u64] = if effort == Effort::Quick { &[16 << 20] } else { &[4 << 20, 16 << 20, 64 << 20] };
     let mut rows = Vec::new();
     for ring_bytes in rings {
         for chunk_bytes in [64 << 10, 256 << 10, 1 << 20] {
             for watermark in Watermark::ALL {
-                let options = options(*ring_bytes, chunk_bytes, watermark);
+                let ring = ring_options(*ring_bytes, chunk_bytes, watermark);
                 // A chunk is at most half of what the watermark leaves.
-                let Ok(geometry) = RingGeometry::new(options) else { continue };
+                let Ok(geometry) = RingGeometry::new(ring) else { continue };
                 let case_name =
                     format!("ring {} MiB, chunk {} KiB, watermark {watermark:?}", ring_bytes >> 20, chunk_bytes >> 10);
+                if !options.wants(&case_name) {
+                    continue;
+                }
                 let what = Case { bench: "scan", case: case_name.clone(), bound: None };
                 let messages = SCAN_BYTES / SCAN_MESSAGE_BYTES;
-                let (row, credits) = case(&ports, effort.rounds(3), SCAN_MESSAGE_BYTES, messages, options, what)?;
+                let (row, credits) = case(&ports, effort.rounds(3), SCAN_MESSAGE_BYTES, messages, ring, what)?;
                 rows.push(row);
                 rows.push(credit_row(case_name, credits, &geometry));
             }
         }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 /// Credits per 1000 messages against the most that the watermark allows: one for each watermark of bytes, and one after each message, when the ring

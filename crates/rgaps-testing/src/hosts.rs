@@ -197,13 +197,18 @@ impl Host {
 
     /// Makes its interface as a TAP interface, and returns the file descriptor for its frames.
     fn tap(&self) -> io::Result<OwnedFd> {
+        self.run(|| raw::tap(Self::INTERFACE))
+    }
+
+    /// Runs on this host, in a thread of its own. A socket that is made there stays on this host, whoever uses it.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
         let namespace = std::fs::File::open(Path::new("/run/netns").join(self.namespace()))?;
         // A separate thread enters the namespace, since it cannot leave it again.
-        let made = std::thread::spawn(move || {
+        let ran = std::thread::spawn(move || {
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))?;
-            raw::tap(Self::INTERFACE)
+            work()
         });
-        made.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes it panicked")))
+        ran.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a host panicked")))
     }
 
     /// Takes its interface down, which removes its routes.

@@ -22,14 +22,15 @@ use rgaps_os::clock;
 use super::content::Content;
 use super::copies::{Block, Pooling, Staging, pinned};
 use super::crew::Crew;
-use super::report::{Figure, Part, Table};
 use super::roles::{Payload, write_message};
 use super::{MIB, Setup, WARM_UP, mean, publisher, row, size};
+use crate::BenchError;
 use crate::host::{self, Host, free_ports, loopback};
 use crate::link::Bare;
 use crate::measure::median;
+use crate::results::{Figure, Part, Shape, Table};
 use crate::ring::Ring;
-use crate::{BenchError, Bound, Row};
+use crate::row::{Bound, Row};
 
 const BENCH: &str = "e2e";
 const TOPIC: &str = "bench/e2e";
@@ -61,7 +62,7 @@ pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     let rows = found.iter().flatten().flat_map(Rounds::rows).collect();
     let letters = ["4.6 (a)", "4.6 (b)", "4.6 (c)"];
     let figures = found.iter().zip(letters).map(|(of_size, number)| figure(number, of_size)).collect();
-    Ok(Part { rows, tables: vec![table(&setup.counts, &found)], figures })
+    Ok(Part { rows, tables: vec![table(&setup.counts, &found)], figures, ..Part::default() })
 }
 
 fn table(counts: &[u64], found: &[Vec<Rounds>]) -> Table {
@@ -72,28 +73,30 @@ fn table(counts: &[u64], found: &[Vec<Rounds>]) -> Table {
         (name, medians(|rounds| &rounds.ours).chain(medians(|rounds| &rounds.theirs)).collect())
     };
     Table {
-        number: "4.6",
+        number: Some("4.6".into()),
         title: "from publish to the mean subscriber on the other host, over tcp and loopback (a figure in the paper)"
             .to_owned(),
         columns: [vec!["message".to_owned()], by_count("RGAPS"), by_count("baseline")].concat(),
         lines: found.iter().map(line).collect(),
-        unit: "us",
+        unit: "us".into(),
     }
 }
 
 fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     let bytes = of_size.first().map_or(0, |rounds| rounds.bytes);
-    let medians = |of: fn(&Rounds) -> &Vec<f64>| of_size.iter().map(|rounds| median(of(rounds).clone())).collect();
+    let medians =
+        |of: fn(&Rounds) -> &Vec<f64>| of_size.iter().map(|rounds| Some(median(of(rounds).clone()))).collect();
     Figure {
-        number: number.to_owned(),
+        number: Some(number.to_owned()),
         title: format!("total latency, {}", size(bytes)),
-        axis: "subscribers",
+        axis: "subscribers".into(),
         groups: of_size.iter().map(|rounds| rounds.count.to_string()).collect(),
         series: vec![
             ("RGAPS".to_owned(), medians(|rounds| &rounds.ours)),
             ("baseline".to_owned(), medians(|rounds| &rounds.theirs)),
         ],
-        unit: "us",
+        unit: "us".into(),
+        shape: Shape::Bars,
     }
 }
 

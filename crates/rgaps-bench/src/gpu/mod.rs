@@ -6,7 +6,7 @@
 //!   e2e      publisher ▶ manager ══ tcp, loopback ══▶ manager ▶ N subscribers        all of the baselines, one behind the other
 //! ```
 //!
-//! `roles` has the processes, `copies` the timed copies, `content` the check of every message, `report` the output. Each ratio is of runs that took
+//! `roles` has the processes, `copies` the timed copies, `content` the check of every message. Each ratio is of runs that took
 //! turns. The tests' stand-in for libcuda is never measured: a bench refuses it, or makes a trial without times.
 
 mod bell;
@@ -16,28 +16,26 @@ mod crew;
 mod e2e;
 mod path1;
 mod path3;
-mod plot;
 mod publish;
-mod report;
 mod roles;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use rgaps::device::cuda::{CudaBackend, Properties};
+use rgaps::device::cuda::{CudaBackend, Device, Properties, uuid_text};
 use rgaps::device::{Backend, Choice};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos};
-use rgaps_command::output::{self, Format};
+use rgaps_command::output;
 use rgaps_control::Config;
 
 pub use roles::{RoleArgs, run as run_role};
 
-use self::report::{Circumstances, Report};
 use crate::host::Host;
 use crate::measure::Pairs;
 use crate::page::PATIENCE;
-use crate::{BenchError, Bound, Effort, Row, available_bytes, print};
+use crate::report::Gpu;
+use crate::results::Part;
+use crate::{BenchError, Bound, Effort, Row, available_bytes};
 
 /// The device name of the stand-in for libcuda (a test compares it with rgaps-standin-cuda).
 pub const STANDIN_NAME: &str = "RGAPS stand-in (no GPU)";
@@ -60,17 +58,6 @@ const WARM_UP: usize = 2;
 /// Memory that the driver uses in each process.
 const CONTEXT_BYTES: u64 = 600 * MIB;
 
-/// Arguments of the GPU benches.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Arguments {
-    /// Folder for gpu-bench.md, a section of docs/gpu-runs.md, and gpu-bench.html, with plots.
-    #[arg(long, global = true)]
-    out: Option<PathBuf>,
-    /// Version that was built, for the report.
-    #[arg(long, global = true, default_value = "unknown")]
-    commit: String,
-}
-
 /// One of the benches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -87,56 +74,30 @@ pub enum What {
 /// All of them, in the order of the report.
 pub const ALL: [What; 4] = [What::Path1, What::Publish, What::Path3, What::E2e];
 
-/// Runs GPU benches, prints their results, and writes them to the folder if one was given.
-pub fn run(
-    what: &[What],
-    device: Choice,
-    arguments: &Arguments,
-    effort: Effort,
-    format: Format,
-) -> Result<(), BenchError> {
-    let setup = Setup::new(device, effort)?;
-    let mut report = Report::new(Circumstances::now(&setup, &arguments.commit));
-    for what in what {
-        let found = match what {
-            What::Path1 => path1::run(&setup),
-            What::Path3 => path3::run(&setup),
-            What::Publish => publish::run(&setup),
-            What::E2e => e2e::run(&setup),
-        };
-        match found {
-            Ok(found) => {
-                if format == Format::Human || setup.is_trial {
-                    found.print(setup.is_trial);
-                }
-                report.part.extend(found);
-            }
-            // The results of the other benches are still valid.
-            Err(error) => report.failures.push(error.to_string()),
-        }
-        // After each bench, so that an interrupted run keeps its results.
-        if let Some(folder) = arguments.out.as_ref().filter(|_| !setup.is_trial) {
-            report.write(folder).map_err(BenchError::system("gpu", "write the report"))?;
+impl What {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Path1 => "path1",
+            Self::Path3 => "path3",
+            Self::Publish => "publish",
+            Self::E2e => "e2e",
         }
     }
-    if setup.is_trial && report.failures.is_empty() {
-        output::line("a trial on the stand-in for libcuda: every message was checked, nothing was measured");
-        return Ok(());
-    }
-    if format == Format::Json && !setup.is_trial {
-        output::json(&report);
-    }
-    if !report.failures.is_empty() {
-        return Err(BenchError::Several(report.failures));
-    }
-    match report.part.rows.iter().filter(|row| !row.holds()).count() {
-        0 => Ok(()),
-        missed => Err(BenchError::Missed { missed, all: report.part.rows.len() }),
+}
+
+/// Runs one of the benches.
+pub(crate) fn run(setup: &Setup, what: What) -> Result<Part, BenchError> {
+    match what {
+        What::Path1 => path1::run(setup),
+        What::Path3 => path3::run(setup),
+        What::Publish => publish::run(setup),
+        What::E2e => e2e::run(setup),
     }
 }
 
 /// State shared by the benches.
-struct Setup {
+pub(crate) struct Setup {
     backend: Arc<dyn Backend>,
     properties: Properties,
     /// The device, as named in configurations.
@@ -167,7 +128,7 @@ impl Needs {
 
 impl Setup {
     /// Opens the device. Refuses host memory, and the stand-in unless this is a trial.
-    fn new(device: Choice, effort: Effort) -> Result<Self, BenchError> {
+    pub(crate) fn new(device: Choice, effort: Effort) -> Result<Self, BenchError> {
         let chosen = rgaps::device::open(device).map_err(failed)?;
         let device = chosen.as_choice().to_string();
         let Some(properties) = chosen.backend.as_cuda().map(|cuda| cuda.gpu().properties().clone()) else {
@@ -212,6 +173,35 @@ impl Setup {
         self.sizes.retain(|bytes| lacks(*bytes, most).map(|why| left_out.push(why)).is_none());
         self.left_out.iter().for_each(|why| tracing::warn!("left out: {why}"));
         Ok(())
+    }
+
+    /// The device, as named in configurations.
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether the device is the tests' stand-in for libcuda.
+    pub(crate) fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
+    /// Cases left out for want of memory.
+    pub(crate) fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    /// The device, for the report.
+    pub(crate) fn gpu(&self) -> Gpu {
+        let found = &self.properties;
+        let cuda = Device::driver_version().map_or_else(|why| why, |(major, minor)| format!("CUDA {major}.{minor}"));
+        let driver = std::fs::read_to_string("/sys/module/nvidia/version");
+        let driver = driver.unwrap_or_else(|_| "of an unknown version".to_owned());
+        let memory = output::bytes(found.memory_bytes as f64);
+        let (major, minor) = found.capability;
+        Gpu {
+            device: format!("{}, {memory}, compute {major}.{minor}, {}", found.name, uuid_text(found.id)),
+            driver: format!("{}, {cuda}", driver.trim()),
+        }
     }
 
     fn cuda(&self) -> &CudaBackend {

@@ -16,11 +16,12 @@ use rgaps_os::clock;
 use super::content::Content;
 use super::copies::{Block, Staging, bare_to_host, pinned, since};
 use super::crew::Crew;
-use super::report::{Part, Table};
 use super::roles::write_message;
 use super::{LARGE, Setup, WARM_UP, publisher, rates, row, scan, size};
 use crate::measure::median;
-use crate::{BenchError, Bound, Row, host};
+use crate::results::{Part, Table};
+use crate::row::{Bound, Row};
+use crate::{BenchError, host};
 
 const BENCH: &str = "path1";
 const TOPIC: &str = "bench/path1";
@@ -58,18 +59,18 @@ pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
     }
     part.rows.extend(chunks(setup)?);
     part.tables.push(Table {
-        number: "4.2",
+        number: Some("4.2".into()),
         title: "data path 1, ours: TLSF, pinned copy, shared-memory notification".to_owned(),
         columns: ["message", "T1: TLSF malloc", "T2: copy", "T3: notification"].map(str::to_owned).to_vec(),
         lines: lines.0,
-        unit: "us",
+        unit: "us".into(),
     });
     part.tables.push(Table {
-        number: "4.3",
+        number: Some("4.3".into()),
         title: "data path 1, baseline: pageable copy, Unix socket".to_owned(),
         columns: ["message", "T1: copy", "T2: Unix socket"].map(str::to_owned).to_vec(),
         lines: lines.1,
-        unit: "us",
+        unit: "us".into(),
     });
     Ok(part)
 }

@@ -18,12 +18,13 @@ use super::bell::{BELL, waking};
 use super::content::Content;
 use super::copies::{Block, Pooling, bare_to_device, pinned, since};
 use super::crew::Crew;
-use super::report::{Figure, Part, Table};
 use super::roles::Payload;
 use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, scan, size};
+use crate::BenchError;
 use crate::host::{self, Host};
 use crate::measure::median;
-use crate::{BenchError, Bound, Row};
+use crate::results::{Figure, Part, Shape, Table};
+use crate::row::{Bound, Row};
 
 const BENCH: &str = "path3";
 const BARE: &str = "bare pinned cuMemcpyHtoDAsync";
@@ -114,19 +115,19 @@ fn tables(counts: &[u64], found: &[Vec<Rounds>]) -> Vec<Table> {
     };
     vec![
         Table {
-            number: "4.4",
+            number: Some("4.4".into()),
             title: "data path 3, ours: TLSF, one pinned copy, notification of N subscribers (mean)".to_owned(),
             columns: [column("message"), column("T1: TLSF malloc"), column("T2: copy"), by_count("T3: notification")]
                 .concat(),
             lines: found.iter().map(ours).collect(),
-            unit: "us",
+            unit: "us".into(),
         },
         Table {
-            number: "4.5",
+            number: Some("4.5".into()),
             title: format!("data path 3, baseline: told by {BELL}, a pageable copy for each of N subscribers (mean)"),
             columns: [column("message"), by_count("T1: publish"), by_count("T2: copy")].concat(),
             lines: found.iter().map(theirs).collect(),
-            unit: "us",
+            unit: "us".into(),
         },
     ]
 }
@@ -136,16 +137,17 @@ fn figure(number: &str, of_size: &[Rounds]) -> Figure {
     let most = of_size.iter().map(|rounds| rounds.count).max().unwrap_or(0);
     let each = |rounds: &Rounds| {
         let of = |slot: usize| median(rounds.theirs.iter().filter_map(|s| s.copy.get(slot).copied()).collect());
-        (format!("N = {}", rounds.count), (0..rounds.count as usize).map(of).collect())
+        (format!("N = {}", rounds.count), (0..rounds.count as usize).map(of).map(Some).collect())
     };
     let bytes = of_size.first().map_or(0, |rounds| rounds.bytes);
     Figure {
-        number: number.to_owned(),
+        number: Some(number.to_owned()),
         title: format!("the baseline's copy to the device, of each subscriber ({})", size(bytes)),
-        axis: "subscriber",
+        axis: "subscriber".into(),
         groups: (1..=most).map(|subscriber| subscriber.to_string()).collect(),
         series: of_size.iter().map(each).collect(),
-        unit: "us",
+        unit: "us".into(),
+        shape: Shape::Bars,
     }
 }
 

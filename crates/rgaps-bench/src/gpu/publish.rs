@@ -6,14 +6,13 @@
 use rgaps::Publisher;
 use rgaps::device::{PoolPart, Stream};
 use rgaps::types::Bytes;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::content::Content;
 use super::copies::Block;
 use super::crew::Crew;
-use super::report::Part;
 use super::{Setup, WARM_UP, publisher, row, size};
-use crate::{BenchError, Bound, Row, host};
+use crate::results::Part;
+use crate::{BenchError, Bound, Row, cpu, host};
 
 const BENCH: &str = "publish";
 const TOPIC: &str = "bench/publish";
@@ -113,13 +112,9 @@ impl Caller<'_> {
 
 /// CPU time of this thread in µs.
 fn on_the_cpu<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let now = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
-    };
-    let start = now();
+    let start = cpu::of_this_thread();
     let outcome = work();
-    (now() - start, outcome)
+    ((cpu::of_this_thread() - start) * 1e6, outcome)
 }
 
 fn failed(cause: impl std::fmt::Display) -> BenchError {

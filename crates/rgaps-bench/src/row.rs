@@ -1,0 +1,112 @@
+//! One line of a bench: ours and a reference, measured in alternation, with the bound that the project promises and the command that repeats it.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Medians, Pairs};
+
+/// One line of a bench.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The bench.
+    pub bench: Cow<'static, str>,
+    /// The case: size, subscribers, fill level.
+    pub case: String,
+    /// What the reference is.
+    pub reference: String,
+    /// Unit of the two figures.
+    pub unit: Cow<'static, str>,
+    /// The figures; `None` for what could not be measured.
+    #[serde(flatten)]
+    pub medians: Option<Medians>,
+    /// Why it could not be measured.
+    pub missing: Option<String>,
+    /// The bound that the project promises, if any.
+    pub bound: Option<Bound>,
+    /// The command that measures this row alone; empty until the bench has ended.
+    pub command: String,
+}
+
+/// A promised bound of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The ratio is at most this.
+    AtMost(f64),
+    /// The ratio is at least this.
+    AtLeast(f64),
+}
+
+impl Row {
+    /// A row of figures that were measured in alternation.
+    pub(crate) fn of_pairs(
+        named: (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        pairs: &Pairs,
+        bound: Option<Bound>,
+    ) -> Self {
+        Self::new(named, reference, unit, Ok(pairs.medians()), bound)
+    }
+
+    /// A row of two figures.
+    pub(crate) fn of(
+        named: (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        (ours, theirs): (f64, f64),
+        bound: Option<Bound>,
+    ) -> Self {
+        let medians = Medians { ours, theirs, ratio: ours / theirs, interval: None, quartiles: None };
+        Self::new(named, reference, unit, Ok(medians), bound)
+    }
+
+    /// A row whose reference could not be measured.
+    pub(crate) fn missing(
+        named: (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        why: impl std::fmt::Display,
+    ) -> Self {
+        Self::new(named, reference, unit, Err(why.to_string()), None)
+    }
+
+    fn new(
+        (bench, case): (&'static str, String),
+        reference: &str,
+        unit: &'static str,
+        found: Result<Medians, String>,
+        bound: Option<Bound>,
+    ) -> Self {
+        let (medians, missing) = match found {
+            Ok(medians) => (Some(medians), None),
+            Err(why) => (None, Some(why)),
+        };
+        let (bench, unit, reference) = (bench.into(), unit.into(), reference.to_owned());
+        Self { bench, case, reference, unit, medians, missing, bound, command: String::new() }
+    }
+
+    /// Its name, by which `--only` chooses it.
+    pub fn name(&self) -> String {
+        format!("{} beside {}", self.case, self.reference)
+    }
+
+    /// Whether the ratio meets its bound; true if there is none, or no ratio.
+    pub fn holds(&self) -> bool {
+        match (self.medians, self.bound) {
+            (None, _) | (_, None) => true,
+            (Some(Medians { ratio, .. }), Some(Bound::AtMost(bound))) => ratio <= bound,
+            (Some(Medians { ratio, .. }), Some(Bound::AtLeast(bound))) => ratio >= bound,
+        }
+    }
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AtMost(bound) => write!(f, "at most {bound}"),
+            Self::AtLeast(bound) => write!(f, "at least {bound}"),
+        }
+    }
+}
