@@ -190,7 +190,9 @@ pub(crate) fn of_publish(error: &PublishError) -> PyErr {
         }
         PublishError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
         PublishError::CutOff { topic } => exception("CutOffError", &text, &[("topic", Value::Text(topic))]),
-        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } => {
+        PublishError::Topic { topic, .. }
+        | PublishError::Block { topic, .. }
+        | PublishError::AnotherPublisher { topic, .. } => {
             exception("PublishError", &text, &[("topic", Value::Text(topic))])
         }
     }
