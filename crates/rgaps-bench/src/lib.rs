@@ -14,6 +14,7 @@ pub mod local;
 pub mod measure;
 pub mod notify;
 mod page;
+pub mod rate;
 pub mod rdma;
 mod ring;
 
@@ -179,6 +180,8 @@ enum What {
     Fanout,
     /// From a publisher to subscribers of the same host, against a warm floor and iceoryx2.
     Local,
+    /// Small messages per second, in batches against one by one, and one by one against iceoryx2.
+    Rate,
     /// A ring against a bare socket, or against `ib_write_bw`.
     Link {
         /// Transport of the ring.
@@ -214,6 +217,9 @@ enum What {
     /// A subscriber process of `local`.
     #[command(hide = true)]
     LocalSubscriber(local::SubscriberArgs),
+    /// A subscriber process of `rate`.
+    #[command(hide = true)]
+    RateSubscriber(rate::SubscriberArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -254,14 +260,16 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
         Some(What::LocalSubscriber(subscriber)) => return local::subscribe(subscriber),
+        Some(What::RateSubscriber(subscriber)) => return rate::subscribe(subscriber),
         Some(What::Local) => &[local::run],
+        Some(What::Rate) => &[rate::run],
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
         Some(What::Link { transport: Transport::Tcp }) => &[link::run],
         Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
         Some(What::Scan) => &[rdma::scan],
-        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, local::run, link::run, e2e::run],
+        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, local::run, rate::run, link::run, e2e::run],
     };
     let mut all = Vec::new();
     for bench in benches {
