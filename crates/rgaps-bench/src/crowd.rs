@@ -21,6 +21,8 @@ pub(super) const BENCH: &str = "local";
 /// How often a subscriber process checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
 const CACHE_LINE: usize = 64;
+/// Messages of a batch.
+pub(super) const BATCH: u64 = 32;
 #[cfg(feature = "iceoryx2")]
 const SUBSCRIBERS_MAX: usize = 8;
 
@@ -29,6 +31,8 @@ const SUBSCRIBERS_MAX: usize = 8;
 pub enum System {
     /// This project.
     Rgaps,
+    /// This project, `BATCH` messages at a time.
+    RgapsInBatches,
     /// One memory and one futex.
     Floor,
     /// iceoryx2's publish-subscribe and event services.
@@ -83,6 +87,8 @@ pub(super) struct Crowd {
     source: Source,
     children: Children,
     bytes: u64,
+    /// Messages that are published together.
+    batch: u64,
     /// Messages published.
     number: u64,
 }
@@ -116,8 +122,12 @@ impl Crowd {
         let Load { bytes, read, count, depth } = load;
         let page = Page::new(BENCH)?;
         let name = format!("bench/local_{bytes}_{count}_{depth}");
+        let batch = if system == System::RgapsInBatches { BATCH } else { 1 };
         let (source, topic) = match system {
-            System::Rgaps => (Source::Rgaps(host::publisher_of(BENCH, node, &name, pool_bytes(load))?), name),
+            System::Rgaps | System::RgapsInBatches => {
+                let name = format!("{name}_{batch}");
+                (Source::Rgaps(host::publisher_of(BENCH, node, &name, pool_bytes(load))?), name)
+            }
             System::Floor => {
                 let memory = RingMemory::create("rgaps-bench-floor", bytes).map_err(failed)?;
                 let topic = path(&memory.fd());
@@ -144,7 +154,7 @@ impl Crowd {
         if let Source::Rgaps(publisher) = &source {
             host::wait_for_subscribers(BENCH, publisher, count as usize)?;
         }
-        Ok(Self { page, source, children, bytes, number: 0 })
+        Ok(Self { page, source, children, bytes, batch, number: 0 })
     }
 
     /// µs until the median process has the last of `count` messages, and has read it if it should: from the publication of one that goes alone, or
@@ -159,13 +169,23 @@ impl Crowd {
         } else {
             page::pace();
             let start = clock::monotonic_ns();
-            for _ in 0..count {
-                let filled = self.fill()?;
-                self.publish(filled)?;
+            for _ in 0..count / self.batch {
+                let filled = (0..self.batch).map(|_| self.fill()).collect::<Result<Vec<_>, _>>()?;
+                self.publish_all(filled)?;
             }
             start
         };
         self.page.latency(self.children.count(), self.number, start)
+    }
+
+    fn publish_all(&mut self, filled: Vec<Filled>) -> Result<(), BenchError> {
+        match &self.source {
+            Source::Rgaps(publisher) if self.batch > 1 => {
+                let loan = |filled| if let Filled::Rgaps(loan) = filled { Some(*loan) } else { None };
+                publisher.publish_all(filled.into_iter().filter_map(loan).collect()).map(drop).map_err(failed)
+            }
+            _ => filled.into_iter().try_for_each(|filled| self.publish(filled)),
+        }
     }
 
     fn publish(&mut self, filled: Filled) -> Result<(), BenchError> {
@@ -235,6 +255,7 @@ pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
 enum Sink {
     Rgaps {
         subscriber: Subscriber<Bytes>,
+        takes_all: bool,
         _node: Node,
     },
     Floor {
@@ -250,12 +271,13 @@ enum Sink {
 impl Sink {
     fn new(args: &SubscriberArgs, page: &Page) -> Result<Self, BenchError> {
         match args.system {
-            System::Rgaps => {
+            System::Rgaps | System::RgapsInBatches => {
                 let node = Node::builder().name("rgaps bench subscriber").runtime_dir(&args.runtime_dir);
                 let node = node.no_autostart().build().map_err(failed)?;
                 let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
                 let subscriber = node.subscriber_with::<Bytes>(&args.topic, qos).map_err(failed)?;
-                Ok(Self::Rgaps { subscriber, _node: node })
+                let takes_all = args.system == System::RgapsInBatches;
+                Ok(Self::Rgaps { subscriber, takes_all, _node: node })
             }
             System::Floor => {
                 let memory = Mapping::map(open(BENCH, &args.topic)?, args.bytes, Access::ReadOnly).map_err(failed)?;
@@ -270,8 +292,14 @@ impl Sink {
     /// The next message's number, and when the process had it, or had read it.
     fn next(&mut self, read: bool) -> Result<Option<(u64, u64)>, BenchError> {
         match self {
-            Self::Rgaps { subscriber, .. } => {
-                let Some(sample) = subscriber.wait(TICK).map_err(failed)? else { return Ok(None) };
+            Self::Rgaps { subscriber, takes_all, .. } => {
+                let Some(mut sample) = subscriber.wait(TICK).map_err(failed)? else { return Ok(None) };
+                if *takes_all {
+                    for next in subscriber.take_all().map_err(failed)? {
+                        have(sample.bytes(), read);
+                        sample = next;
+                    }
+                }
                 Ok(Some((sample.info().sequence, have(sample.bytes(), read))))
             }
             Self::Floor { memory, page, wait, last } => {

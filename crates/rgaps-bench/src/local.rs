@@ -9,13 +9,14 @@
 //! The time goes from the first bar to the second one in the median process. The floor writes the same memory each time, as no middleware can that
 //! lets a subscriber keep a message. Small messages are only received. All take turns, round by round; a round ends when all processes have reported.
 //!
-//! A round of a burst fills and publishes many messages, each with its wake-up. Its figure is their rate. Only the floor loses messages.
+//! A round of a burst fills and publishes many messages, each with its wake-up, or in batches (`publish_all`, `take_all`) with one for each batch. Its
+//! figure is their rate. Only the floor loses messages.
 
 use std::path::Path;
 
 use rgaps::Node;
 
-use crate::crowd::{BENCH, Crowd, Load, System};
+use crate::crowd::{BATCH, BENCH, Crowd, Load, System};
 use crate::host::Host;
 use crate::measure::Pairs;
 use crate::network::Network;
@@ -30,8 +31,8 @@ const CASES: [(u64, &str, bool, usize, f64); 3] = [
     (4 << 20, "4 MiB read", true, 400, 1.15),
     (64 << 20, "64 MiB read", true, 40, 1.15),
 ];
-/// Bytes, name, and messages of a burst.
-const RATES: [(u64, &str, u64); 3] = [(64, "64 B", 5000), (1 << 10, "1 KiB", 5000), (16 << 10, "16 KiB", 2000)];
+/// Bytes, name, and messages of a burst: whole batches.
+const RATES: [(u64, &str, u64); 3] = [(64, "64 B", 4992), (1 << 10, "1 KiB", 4992), (16 << 10, "16 KiB", 1984)];
 const BURSTS: usize = 80;
 /// Messages of a burst that may be under way; a publisher waits for its slowest subscriber then.
 const DEPTH: u64 = 256;
@@ -58,6 +59,10 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
             Trial { case, size, load, rounds, burst, bound: None }
         });
         part.extend(bench.trials(&format!("Messages in a second on one host, N = {count}"), &trials)?);
+        for trial in trials {
+            let case = format!("{} in batches of {BATCH}, N={count}", trial.size);
+            part.rows.extend(bench.in_batches(&Trial { case, ..trial })?);
+        }
     }
     Ok(part)
 }
@@ -144,6 +149,16 @@ impl Local<'_> {
             rows.extend(peers::rows(BENCH, &[(trial.case.clone(), trial.unit())], peer, found)?);
         }
         Ok(rows)
+    }
+
+    /// Bursts in batches beside bursts one by one.
+    fn in_batches(&self, trial: &Trial) -> Result<Option<Row>, BenchError> {
+        let reference = "one by one";
+        if !self.options.wants(&format!("{} beside {reference}", trial.case)) {
+            return Ok(None);
+        }
+        let mut ours = self.crowd(System::RgapsInBatches, trial)?;
+        self.beside(reference, System::Rgaps, trial, &mut ours, None).map(Some)
     }
 
     fn crowd(&self, system: System, trial: &Trial) -> Result<Crowd, BenchError> {

@@ -5,7 +5,8 @@
  * Made by cbindgen of crates/rgaps-c/src; do not edit.
  *
  * - **Handles**: rgaps_node_t and the like are handles, not pointers to memory: NULL, released and wrong ones are errors, never crashes.
- * - **Results**: a call returns RGAPS_OK, or a status with a reason in rgaps_error_text(). Outputs are written on RGAPS_OK only.
+ * - **Results**: a call returns RGAPS_OK, or a status with a reason in rgaps_error_text(). Outputs are written on RGAPS_OK only, except those of
+ *   rgaps_publisher_publish_all.
  * - **Threads**: any threads may use a node, publisher or subscriber at the same time; a loan or a message, one thread at a time.
  * - **fork**: a child cannot use its parent's objects (RGAPS_FORKED); it creates a node of its own.
  * - **Devices**: rgaps_node_device says where payloads are: on a GPU or in host memory. A call that takes a stream works in stream order.
@@ -38,7 +39,8 @@ struct DLManagedTensorVersioned;
 #define RGAPS_PULL_TIMEOUT_NS 1000000000
 
 /**
- * The result of a call. Outputs are unchanged unless it is `RGAPS_OK`. `rgaps_error_text` has the details of all others but `RGAPS_NO_MESSAGE`.
+ * The result of a call. Outputs are unchanged unless it is `RGAPS_OK`, except those of `rgaps_publisher_publish_all`. `rgaps_error_text` has the
+ * details of all others but `RGAPS_NO_MESSAGE`.
  */
 typedef enum {
   /**
@@ -1431,6 +1433,42 @@ rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
 rgaps_status_t rgaps_loan_publish(rgaps_loan_t *loan,
                                   void *stream,
                                   rgaps_message_handle_t *handle);
+
+/**
+ * Publishes several loans of one publisher, in their order, and wakes each sleeping subscriber once for all of them. Subscribers that are awake may
+ * take the first messages before the last ones are published. The bytes must be complete: if work of a stream fills a block, synchronise the stream
+ * first, or publish that loan with `rgaps_loan_publish`.
+ *
+ * If a loan is of another publisher, or cannot be filled by its device, nothing is published. Only a lost slot or a damaged topic can end the batch
+ * in the middle: then the loans before that are published.
+ *
+ * ```c
+ * rgaps_publisher_t *publisher;
+ * rgaps_meta_t meta;
+ * rgaps_loan_t *loans[8];
+ * rgaps_message_handle_t handles[8];
+ * check(rgaps_publisher_create(node, "imu", RGAPS_KIND_BYTES, NULL, &publisher));
+ * check(rgaps_meta_bytes(&meta, 1));
+ * for (int i = 0; i < 8; i++) {
+ *   void *data;
+ *   check(rgaps_publisher_loan(publisher, &meta, &loans[i]));
+ *   check(rgaps_loan_data(loans[i], &data, NULL));
+ *   memset(data, i, 1);
+ * }
+ * check(rgaps_publisher_publish_all(publisher, loans, 8, handles, NULL));  // the loans end here
+ * assert(handles[7].sequence == 8 && loans[7] == NULL);
+ * ```
+ *
+ * @param loans      `count` different loans. Whatever the status, each that has ended is set to NULL: it is published, or it is the one that failed
+ *                   and was given back. The others are unchanged: publish them again, or discard them.
+ * @param handles    `count` places for the names of the messages; may be NULL. Whatever the status, those of published messages are written.
+ * @param published  how many loans, the first ones, are published, whatever the status; may be NULL
+ */
+rgaps_status_t rgaps_publisher_publish_all(const rgaps_publisher_t *publisher,
+                                           rgaps_loan_t **loans,
+                                           uint64_t count,
+                                           rgaps_message_handle_t *handles,
+                                           uint64_t *published);
 
 /**
  * Gives a loan's block back unpublished. All device writes to it must be complete. NULL is not an error.

@@ -366,7 +366,11 @@ class [[nodiscard]] Loan {
 ///     auto publisher = node.publisher<rgaps::Bytes>("raw").value();
 ///     const char text[] = {'h', 'e', 'l', 'l', 'o'};
 ///     publisher.push_host(rgaps::Bytes::create(sizeof text).value(), text, sizeof text).value();
-///     assert(publisher.statistics().value().published == 1);
+///     std::vector<rgaps::Loan<rgaps::Bytes>> loans;
+///     for (int i = 0; i < 8; i++) loans.push_back(publisher.loan(rgaps::Bytes::create(1).value()).value());
+///     for (auto &loan : loans) loan.as<char>().value()[0] = 'x';
+///     publisher.publish_all(loans).value();
+///     assert(publisher.statistics().value().published == 9 && loans.empty());
 template <class M>
 class Publisher {
  public:
@@ -387,6 +391,26 @@ class Publisher {
     rgaps_message_handle_t handle{};
     const auto status = rgaps_publisher_push_host(publisher_.get(), &meta.c(), data, bytes, &handle);
     return detail::made(status, std::move(handle));
+  }
+  /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Removes from `loans` those
+  /// that have ended: all of them, or after a failure those that were published and the one that was given back. The bytes must be complete: for
+  /// stream order, publish each loan by itself. See rgaps_publisher_publish_all.
+  Result<std::vector<rgaps_message_handle_t>> publish_all(std::vector<Loan<M>> &loans) const {
+    std::vector<rgaps_message_handle_t> handles(loans.size());
+    std::vector<rgaps_loan_t *> open;
+    open.reserve(loans.size());
+    for (auto &loan : loans) open.push_back(loan.loan_.get());
+    const auto status = rgaps_publisher_publish_all(publisher_.get(), open.data(), open.size(), handles.data(), nullptr);
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < loans.size(); ++i) {
+      if (open[i] == nullptr) {
+        static_cast<void>(loans[i].loan_.release());
+      } else if (left++ != i) {
+        loans[left - 1] = std::move(loans[i]);
+      }
+    }
+    loans.erase(loans.begin() + static_cast<std::ptrdiff_t>(left), loans.end());
+    return detail::made(status, std::move(handles));
   }
   /// The number of subscribers on this host, plus one for each remote host that subscribes.
   std::uint64_t subscriber_count() const { return rgaps_publisher_subscriber_count(publisher_.get()); }

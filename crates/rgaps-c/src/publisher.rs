@@ -2,12 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rgaps::device::Stream;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
 use rgaps::dynamic::{DynamicLoan, DynamicPublisher, Kind};
-use rgaps::{MessageHandle, Node, PublisherQos};
+use rgaps::{MessageHandle, Node, PublishAllError, PublisherQos};
 
 use crate::handle::{BadHandle, Table, What};
 use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
@@ -43,8 +43,12 @@ pub(crate) static PUBLISHERS: Table<PublisherObject> = Table::new(What::Publishe
 static LOANS: Table<LoanObject> = Table::new(What::Loan);
 
 impl LoanObject {
+    fn lock(&self) -> MutexGuard<'_, Option<DynamicLoan>> {
+        self.loan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn with<R>(&self, body: impl FnOnce(&mut DynamicLoan) -> Result<R, Failure>) -> Result<R, Failure> {
-        let mut loan = self.loan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loan = self.lock();
         body(loan.as_mut().ok_or(BadHandle::Released(What::Loan))?)
     }
 }
@@ -379,6 +383,60 @@ pub unsafe extern "C" fn rgaps_loan_publish(
     })
 }
 
+/// Publishes several loans of one publisher, in their order, and wakes each sleeping subscriber once for all of them. Subscribers that are awake may
+/// take the first messages before the last ones are published. The bytes must be complete: if work of a stream fills a block, synchronise the stream
+/// first, or publish that loan with `rgaps_loan_publish`.
+///
+/// If a loan is of another publisher, or cannot be filled by its device, nothing is published. Only a lost slot or a damaged topic can end the batch
+/// in the middle: then the loans before that are published.
+///
+/// ```c
+/// rgaps_publisher_t *publisher;
+/// rgaps_meta_t meta;
+/// rgaps_loan_t *loans[8];
+/// rgaps_message_handle_t handles[8];
+/// check(rgaps_publisher_create(node, "imu", RGAPS_KIND_BYTES, NULL, &publisher));
+/// check(rgaps_meta_bytes(&meta, 1));
+/// for (int i = 0; i < 8; i++) {
+///   void *data;
+///   check(rgaps_publisher_loan(publisher, &meta, &loans[i]));
+///   check(rgaps_loan_data(loans[i], &data, NULL));
+///   memset(data, i, 1);
+/// }
+/// check(rgaps_publisher_publish_all(publisher, loans, 8, handles, NULL));  // the loans end here
+/// assert(handles[7].sequence == 8 && loans[7] == NULL);
+/// ```
+///
+/// @param loans      `count` different loans. Whatever the status, each that has ended is set to NULL: it is published, or it is the one that failed
+///                   and was given back. The others are unchanged: publish them again, or discard them.
+/// @param handles    `count` places for the names of the messages; may be NULL. Whatever the status, those of published messages are written.
+/// @param published  how many loans, the first ones, are published, whatever the status; may be NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_publish_all(
+    publisher: *const rgaps_publisher_t,
+    loans: *mut *mut rgaps_loan_t,
+    count: u64,
+    handles: *mut rgaps_message_handle_t,
+    mut published: Option<&mut MaybeUninit<u64>>,
+) -> rgaps_status_t {
+    if let Some(published) = &mut published {
+        published.write(0);
+    }
+    guard(|| {
+        let publisher = PUBLISHERS.look_up(publisher as u64)?.publisher;
+        let batch = Taken::all(raw::slice(loans.cast_const(), count, "loans")?)?;
+        let handles = raw::places(handles, if handles.is_null() { 0 } else { count }, "handles")?;
+        let (named, failure) = batch.publish(&publisher, raw::places(loans, count, "loans")?);
+        if let Some(published) = published {
+            published.write(named.len() as u64);
+        }
+        for (place, handle) in handles.iter_mut().zip(named) {
+            place.write(handle.into());
+        }
+        failure.map_or(Ok(()), Err)
+    })
+}
+
 /// Gives a loan's block back unpublished. All device writes to it must be complete. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_discard(loan: *mut rgaps_loan_t) -> rgaps_status_t {
@@ -392,9 +450,75 @@ pub unsafe extern "C" fn rgaps_loan_discard(loan: *mut rgaps_loan_t) -> rgaps_st
 
 /// Takes a loan from its handle, and its stream from the caller.
 fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, DynamicLoan), Failure> {
-    let LoanObject { node, loan } = LOANS.remove(loan as u64)?;
-    let taken = loan.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Ok((raw::stream(&node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))
+    let object = LOANS.remove(loan as u64)?;
+    let taken = object.lock().take();
+    Ok((raw::stream(&object.node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))
+}
+
+/// Loans that were taken from their handles for a batch.
+struct Taken {
+    /// With the numbers of their handles.
+    objects: Vec<(u64, LoanObject)>,
+    loans: Vec<DynamicLoan>,
+}
+
+impl Taken {
+    /// Takes all of them, or none.
+    fn all(handles: &[*mut rgaps_loan_t]) -> Result<Self, Failure> {
+        let (objects, loans) = (Vec::with_capacity(handles.len()), Vec::with_capacity(handles.len()));
+        let mut taken = Self { objects, loans };
+        for (place, handle) in handles.iter().enumerate() {
+            let found = LOANS.look_up(*handle as u64).and_then(|object| {
+                // A loan that is twice in the batch has been taken already.
+                let loan = object.lock().take().ok_or(BadHandle::Released(What::Loan))?;
+                Ok((object, loan))
+            });
+            match found {
+                Ok((object, loan)) => {
+                    taken.objects.push((*handle as u64, object));
+                    taken.loans.push(loan);
+                }
+                Err(error) => {
+                    let of_each = taken.objects.iter().zip(taken.loans);
+                    of_each.for_each(|((_, object), loan)| *object.lock() = Some(loan));
+                    let Failure { status, text } = error.into();
+                    return Err(Failure::new(status, format_args!("loan {place} of the batch: {text}")));
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Publishes them. Ends the handles of those that are over, and gives the others their loans back.
+    fn publish(
+        self,
+        publisher: &DynamicPublisher,
+        handles: &mut [MaybeUninit<*mut rgaps_loan_t>],
+    ) -> (Vec<MessageHandle>, Option<Failure>) {
+        let count = self.loans.len();
+        let (published, failed, rest, failure) = match publisher.publish_all(self.loans) {
+            Ok(published) => (published, None, Vec::new(), None),
+            Err(error) => {
+                let text = error.to_string();
+                let PublishAllError { published, index, source, rest } = error;
+                // The loan that failed is over unless it was returned, too.
+                let is_over = rest.len() < count - published.len();
+                let status = Failure::from(*source).status;
+                (published, is_over.then_some(index), rest, Some(Failure::new(status, text)))
+            }
+        };
+        let mut rest = rest.into_iter();
+        for (place, ((number, object), handle)) in self.objects.iter().zip(handles).enumerate() {
+            if place >= published.len() && Some(place) != failed {
+                *object.lock() = rest.next();
+                continue;
+            }
+            // Already removed only if another thread misuses the loan.
+            let _ = LOANS.remove(*number);
+            handle.write(std::ptr::null_mut());
+        }
+        (published, failure)
+    }
 }
 
 pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_message_handle_t>>, handle: MessageHandle) -> Result<(), Failure> {

@@ -12,7 +12,8 @@ use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeByHan
 
 use crate::handle::BadHandle;
 
-/// The result of a call. Outputs are unchanged unless it is `RGAPS_OK`. `rgaps_error_text` has the details of all others but `RGAPS_NO_MESSAGE`.
+/// The result of a call. Outputs are unchanged unless it is `RGAPS_OK`, except those of `rgaps_publisher_publish_all`. `rgaps_error_text` has the
+/// details of all others but `RGAPS_NO_MESSAGE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rgaps_status_t {
@@ -139,7 +140,7 @@ impl From<PublishError> for Failure {
             PublishError::NoSpace { source: LoanError::CutOff(_), .. } | PublishError::CutOff { .. } => RGAPS_CUT_OFF,
             PublishError::NoSpace { .. } => RGAPS_NO_SPACE,
             PublishError::Metadata { source, .. } => status_of_meta(source),
-            PublishError::Length { .. } => RGAPS_INVALID_ARGUMENT,
+            PublishError::Length { .. } | PublishError::AnotherPublisher { .. } => RGAPS_INVALID_ARGUMENT,
             PublishError::Topic { .. } | PublishError::Block { .. } => RGAPS_CORRUPT,
             PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
             PublishError::View { source, .. } => status_of_view(source),

@@ -69,6 +69,19 @@ void every_kind_has_its_type() {
   all.erase(all.begin(), all.begin() + 3);
   CHECK(taken.statistics().value().held == 2 && !taken.take().value().has_value());
   CHECK(tensors.statistics().value().published == 5 && tensors.subscriber_count() == 1);
+
+  auto others = node.publisher<rgaps::Tensor>("/cpp/other").value();
+  std::vector<rgaps::Loan<rgaps::Tensor>> loans;
+  for (int count = 0; count < 3; count++) {
+    loans.push_back((count == 1 ? others : tensors).loan(tensor).value());
+    loans.back().as<double>().value()[0] = count;
+  }
+  CHECK(tensors.publish_all(loans).error().status == RGAPS_INVALID_ARGUMENT && loans.size() == 3);
+  loans.erase(loans.begin() + 1);
+  const auto handles = tensors.publish_all(loans).value();
+  CHECK(handles.size() == 2 && handles[1].sequence == 7 && loans.empty());
+  all = taken.take_all().value();
+  CHECK(all.size() == 2 && all[0].as<double>().value()[0] == 0 && all[1].as<double>().value()[0] == 2);
 }
 
 void what_fails_is_a_value_or_an_exception() {

@@ -72,6 +72,7 @@ static void every_call_in_a_forked_child_says_so(void) {
   FORKED(rgaps_loan_set_meta(loan, &meta));
   FORKED(rgaps_loan_dlpack(loan, NULL, &made));
   FORKED(rgaps_loan_publish(loan, NULL, NULL));
+  FORKED(rgaps_publisher_publish_all(publisher, &loan, 1, NULL, NULL));
   FORKED(rgaps_loan_discard(loan));
   FORKED(rgaps_subscriber_take(subscriber, &taken));
   FORKED(rgaps_subscriber_take_on(subscriber, NULL, &taken));

@@ -297,6 +297,42 @@ static void ready_messages_are_taken_as_one_batch_and_counted(void) {
   rgaps_subscriber_destroy(subscriber);
 }
 
+static void loans_are_published_as_one_batch_and_those_that_are_not_stay(void) {
+  rgaps_publisher_t *publisher = publisher_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
+  rgaps_publisher_t *other = publisher_of(node, "/ctest/other", RGAPS_KIND_BYTES);
+  rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
+  rgaps_meta_t meta = bytes_meta(sizeof(uint64_t));
+  rgaps_publisher_statistics_t statistics;
+  rgaps_message_handle_t handles[8];
+  rgaps_loan_t *loans[8], *twice[2];
+  uint64_t published = 99;
+  void *data;
+  for (uint64_t number = 0; number < 8; number++) {
+    OK(rgaps_publisher_loan(number == 5 ? other : publisher, &meta, &loans[number]));
+    OK(rgaps_loan_data(loans[number], &data, NULL));
+    memcpy(data, &number, sizeof number);
+  }
+  /* A loan of another publisher, and one that is there twice: nothing is published, and every loan stays. */
+  FAILS(rgaps_publisher_publish_all(publisher, loans, 8, handles, &published), RGAPS_INVALID_ARGUMENT, "loan 5 of the batch");
+  twice[0] = twice[1] = loans[7];
+  FAILS(rgaps_publisher_publish_all(publisher, twice, 2, NULL, NULL), RGAPS_INVALID_HANDLE, "loan 1 of the batch");
+  CHECK(published == 0 && twice[0] == loans[7] && twice[1] == loans[7]);
+  for (int index = 0; index < 8; index++) OK(rgaps_loan_data(loans[index], &data, NULL));
+  OK(rgaps_publisher_publish_all(publisher, loans, 5, handles, &published));
+  OK(rgaps_publisher_publish_all(publisher, loans + 6, 2, NULL, NULL));
+  OK(rgaps_publisher_publish_all(publisher, NULL, 0, NULL, NULL));
+  CHECK(published == 5);
+  for (uint64_t index = 0; index < 8; index++) CHECK((loans[index] == NULL) == (index != 5));
+  for (uint64_t index = 0; index < 5; index++) CHECK(handles[index].sequence == index + 1);
+  for (uint64_t number = 0; number < 8; number++) CHECK(number == 5 || next_number(subscriber) == number);
+  OK(rgaps_publisher_statistics(publisher, &statistics));
+  CHECK(statistics.published == 7);
+  OK(rgaps_loan_discard(loans[5]));
+  rgaps_publisher_destroy(publisher);
+  rgaps_publisher_destroy(other);
+  rgaps_subscriber_destroy(subscriber);
+}
+
 static void a_file_descriptor_is_readable_while_a_message_may_be_ready(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/poll", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/poll", RGAPS_KIND_BYTES);
@@ -463,6 +499,7 @@ int main(int count, char **arguments) {
   an_empty_message_is_delivered();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
   ready_messages_are_taken_as_one_batch_and_counted();
+  loans_are_published_as_one_batch_and_those_that_are_not_stay();
   a_file_descriptor_is_readable_while_a_message_may_be_ready();
   late_joiners_get_what_a_transient_local_publisher_keeps();
   keep_all_loses_nothing_and_the_publisher_times_out();

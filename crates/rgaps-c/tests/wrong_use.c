@@ -43,6 +43,7 @@ static void a_call_says_which_argument_is_null(void) {
   FAILS(rgaps_subscriber_create(node, "/t", 0, NULL, NULL), RGAPS_INVALID_ARGUMENT, "subscriber is NULL");
   FAILS(rgaps_publisher_loan(publisher, NULL, &loaned), RGAPS_INVALID_ARGUMENT, "meta is NULL");
   FAILS(rgaps_publisher_loan(publisher, &meta, NULL), RGAPS_INVALID_ARGUMENT, "loan is NULL");
+  FAILS(rgaps_publisher_publish_all(publisher, NULL, 1, NULL, NULL), RGAPS_INVALID_ARGUMENT, "loans is NULL");
   FAILS(rgaps_publisher_push_host(publisher, NULL, &number, 8, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
   FAILS(rgaps_publisher_push_host(publisher, &meta, NULL, 8, NULL), RGAPS_INVALID_ARGUMENT, "data is NULL");
   FAILS(rgaps_publisher_push_on(publisher, NULL, &number, 8, NULL, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
@@ -122,14 +123,16 @@ static void no_publisher_is(struct wrong wrong) {
   rgaps_loan_t *loaned = MARK;
   rgaps_message_handle_t handle = {.sequence = 77, .position = 77};
   rgaps_publisher_statistics_t statistics = {.published = 77};
+  rgaps_loan_t *one = loan;
   uint64_t number = 0;
   FAILS(rgaps_publisher_loan(wrong.handle, &meta, &loaned), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_publisher_publish_all(wrong.handle, &one, 1, &handle, NULL), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_push_host(wrong.handle, &meta, &number, 8, &handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_push_on(wrong.handle, &meta, &number, 8, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS((rgaps_status_t)rgaps_publisher_push(wrong.handle, 8, &number), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_statistics(wrong.handle, &statistics), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(rgaps_publisher_subscriber_count(wrong.handle) == 0 && rgaps_error_status() == RGAPS_INVALID_HANDLE);
-  CHECK(loaned == MARK && handle.sequence == 77 && handle.position == 77 && statistics.published == 77);
+  CHECK(loaned == MARK && one == loan && handle.sequence == 77 && handle.position == 77 && statistics.published == 77);
   rgaps_publisher_destroy(wrong.handle);
 }
 
@@ -156,12 +159,14 @@ static void no_loan_is(struct wrong wrong) {
   uint64_t bytes = 77;
   rgaps_message_handle_t handle = {.sequence = 77, .position = 77};
   struct DLManagedTensorVersioned *tensor = MARK;
+  rgaps_loan_t *one = wrong.handle;
   FAILS(rgaps_loan_data(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_device_pointer(wrong.handle, &data), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_set_meta(wrong.handle, &meta), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_dlpack(wrong.handle, NULL, &tensor), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_publish(wrong.handle, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
-  CHECK(data == MARK && bytes == 77 && tensor == MARK && handle.sequence == 77);
+  FAILS(rgaps_publisher_publish_all(publisher, &one, 1, &handle, NULL), RGAPS_INVALID_HANDLE, wrong.said);
+  CHECK(one == wrong.handle && data == MARK && bytes == 77 && tensor == MARK && handle.sequence == 77);
   if (wrong.handle != NULL) FAILS(rgaps_loan_discard(wrong.handle), RGAPS_INVALID_HANDLE, wrong.said);
 }
 

@@ -6,7 +6,9 @@ use pyo3::types::PyDict;
 use rgaps::device::DeviceError;
 use rgaps::dynamic::Kind;
 use rgaps::types::{MetaError, ViewError};
-use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};
+use rgaps::{
+    LoanError, NoSpace, NodeError, PublishAllError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError,
+};
 
 /// A number or name that an exception carries.
 #[derive(Clone, Copy)]
@@ -177,21 +179,34 @@ fn of_loan(error: &LoanError, text: &str, topic: &str) -> PyErr {
 }
 
 pub(crate) fn of_publish(error: &PublishError) -> PyErr {
-    let text = error.to_string();
+    of_publish_in(error, &error.to_string())
+}
+
+/// Also carries the place of the loan that failed.
+pub(crate) fn of_publish_all<L>(error: &PublishAllError<L>) -> PyErr {
+    let made = of_publish_in(&error.source, &error.to_string());
+    // If it cannot be set, the text names it all the same.
+    Python::attach(|py| drop(made.value(py).setattr("index", error.index)));
+    made
+}
+
+fn of_publish_in(error: &PublishError, text: &str) -> PyErr {
     match error {
-        PublishError::NoSpace { topic, source } => of_loan(source, &text, topic),
-        PublishError::Metadata { topic, source } => of_meta_in(source, &text, &[("topic", Value::Text(topic))]),
-        PublishError::View { topic, source } => of_view_in(source, &text, &[("topic", Value::Text(topic))]),
-        PublishError::Device { topic, source } => of_device_in(source, &text, &[("topic", Value::Text(topic))]),
-        PublishError::Memory { topic, source } => of_node_in(source, &text, &[("topic", Value::Text(topic))]),
+        PublishError::NoSpace { topic, source } => of_loan(source, text, topic),
+        PublishError::Metadata { topic, source } => of_meta_in(source, text, &[("topic", Value::Text(topic))]),
+        PublishError::View { topic, source } => of_view_in(source, text, &[("topic", Value::Text(topic))]),
+        PublishError::Device { topic, source } => of_device_in(source, text, &[("topic", Value::Text(topic))]),
+        PublishError::Memory { topic, source } => of_node_in(source, text, &[("topic", Value::Text(topic))]),
         PublishError::Length { topic, described, given } => {
             let numbers = [("described", Value::Number(*described)), ("given", Value::Number(*given))];
-            exception("MetadataError", &text, &[&[("topic", Value::Text(topic))], &numbers[..]].concat())
+            exception("MetadataError", text, &[&[("topic", Value::Text(topic))], &numbers[..]].concat())
         }
-        PublishError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
-        PublishError::CutOff { topic } => exception("CutOffError", &text, &[("topic", Value::Text(topic))]),
-        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } => {
-            exception("PublishError", &text, &[("topic", Value::Text(topic))])
+        PublishError::Forked { topic } => exception("ForkedError", text, &[("topic", Value::Text(topic))]),
+        PublishError::CutOff { topic } => exception("CutOffError", text, &[("topic", Value::Text(topic))]),
+        PublishError::Topic { topic, .. }
+        | PublishError::Block { topic, .. }
+        | PublishError::AnotherPublisher { topic, .. } => {
+            exception("PublishError", text, &[("topic", Value::Text(topic))])
         }
     }
 }

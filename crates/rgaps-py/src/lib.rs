@@ -14,6 +14,7 @@
 //!             holds the GIL. PY3 no lock of this crate is held while a thread acquires the GIL.
 
 mod annotations;
+mod batch;
 mod errors;
 mod handle;
 mod info;

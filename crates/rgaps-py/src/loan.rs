@@ -58,7 +58,16 @@ impl Loan {
 
     fn publish_and_note(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<MessageHandle> {
         let handle = self.cell.publish(py, stream)?;
-        Ok(self.handle.get_or_init(|| handle).clone())
+        Ok(self.note(handle))
+    }
+
+    /// Notes that it was published.
+    pub(crate) fn note(&self, handle: MessageHandle) -> MessageHandle {
+        self.handle.get_or_init(|| handle).clone()
+    }
+
+    pub(crate) fn cell(&self) -> &LoanCell {
+        &self.cell
     }
 }
 
@@ -133,7 +142,7 @@ impl Loan {
         // Move the loan out of the cell, so that no lock is held without the GIL. A publish meanwhile gets an error: the loan is in use.
         let mut loan = self.cell.take()?;
         let copied = py.detach(|| raw::gather(&plan, source.address, loan.bytes_mut()));
-        *self.cell.lock() = Some(loan);
+        self.cell.put_back(loan);
         copied.map_err(|_| errors::metadata("the array does not fit into the block"))
     }
 

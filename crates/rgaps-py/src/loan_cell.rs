@@ -71,6 +71,11 @@ impl LoanCell {
         }
     }
 
+    /// Whether a stream was given the block's address.
+    pub(crate) fn has_streams(&self) -> bool {
+        !self.streams.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) fn note_array(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let weak = PyWeakrefReference::new(array)?.unbind();
         self.arrays.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
@@ -103,10 +108,20 @@ impl LoanCell {
         loan.ok_or_else(|| errors::released(OVER))
     }
 
+    /// Opens the loan again after `take`.
+    pub(crate) fn put_back(&self, loan: DynamicLoan) {
+        *self.lock() = Some(loan);
+    }
+
+    /// The CPU memory that is to be copied into the block, if there is any.
+    pub(crate) fn staged(&self, py: Python<'_>) -> PyResult<Option<Buffer>> {
+        self.staging.get().map(|staging| Buffer::of(staging.bind(py).as_any())).transpose()
+    }
+
     pub(crate) fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<MessageHandle> {
         let mut loan = self.take()?;
         self.close_arrays(py)?;
-        let staged = self.staging.get().map(|staging| Buffer::of(staging.bind(py).as_any())).transpose()?;
+        let staged = self.staged(py)?;
         let stream = match stream {
             Some(stream) => Some(stream),
             None => self.last_stream()?,

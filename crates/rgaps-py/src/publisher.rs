@@ -16,7 +16,7 @@ use crate::loan::Loan;
 use crate::node_cell::{Child, NodeCell};
 use crate::sample::Sample;
 use crate::source::{Keep, Source};
-use crate::{errors, layout, meta, raw, stream};
+use crate::{batch, errors, layout, meta, raw, stream};
 
 /// How long closing a publisher waits for streams that still read pushed arrays.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -219,6 +219,27 @@ impl Publisher {
             }),
         });
         pushed.map(Into::into).map_err(|error| errors::of_publish(&error))
+    }
+
+    /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Returns their handles.
+    ///
+    /// The bytes must be complete: a loan that a stream fills is refused (`loan.publish` is in stream order). An exception has the `index` of the
+    /// loan that failed, which is discarded. Loans with a `handle` are published; the others stay open. If a loan is of another publisher, or its
+    /// device cannot fill it, none is published; only a lost slot or a damaged topic can end the batch in the middle.
+    ///
+    /// >>> publisher = node.publisher("imu", rgaps.Tensor)
+    /// >>> subscriber = node.subscriber("imu", rgaps.Tensor)
+    /// >>> loans = [publisher.loan(rgaps.Tensor((6,), "float32")) for _ in range(8)]
+    /// >>> for number, loan in enumerate(loans):
+    /// ...     np.asarray(loan)[:] = number
+    /// >>> [handle.sequence for handle in publisher.publish_all(loans)]
+    /// [1, 2, 3, 4, 5, 6, 7, 8]
+    /// >>> [int(np.asarray(sample)[0]) for sample in subscriber.take_all()]
+    /// [0, 1, 2, 3, 4, 5, 6, 7]
+    fn publish_all(&self, py: Python<'_>, loans: &Bound<'_, PyAny>) -> PyResult<Vec<MessageHandle>> {
+        let publisher = self.cell.get()?;
+        let loans = loans.try_iter()?.map(|loan| Ok(loan?.cast_into::<Loan>()?)).collect::<PyResult<_>>()?;
+        batch::publish_all(py, &publisher, loans)
     }
 
     /// The topic's fully qualified name.

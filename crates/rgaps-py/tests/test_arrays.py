@@ -107,6 +107,43 @@ def test_a_loan_is_freed_by_an_exception_or_when_its_last_array_is_gone(pair):
             use()
 
 
+def filled(publisher, numbers):
+    loans = [publisher.loan(rgaps.Bytes(8)) for _ in numbers]
+    for number, loan in zip(numbers, loans):
+        np.asarray(loan)[:] = number
+    return loans
+
+
+def test_a_batch_is_published_in_order_and_its_arrays_become_read_only(pair):
+    publisher, subscriber = pair(rgaps.Bytes)
+    loans = filled(publisher, range(5))
+    mine = np.asarray(loans[3])
+    handles = publisher.publish_all(iter(loans))
+    assert [handle.sequence for handle in handles] == [1, 2, 3, 4, 5] and [loan.handle for loan in loans] == handles
+    assert [sample.tobytes() for sample in subscriber.take_all()] == [bytes([number] * 8) for number in range(5)]
+    with pytest.raises(ValueError, match="read-only"):
+        mine[0] = 1
+    assert publisher.publish_all([]) == [] and publisher.statistics.published == 5
+
+
+def test_a_batch_that_cannot_be_published_leaves_its_loans_open(pair, node):
+    publisher, subscriber = pair(rgaps.Bytes)
+    loans = filled(publisher, range(3))
+    foreign = node.publisher("other", rgaps.Bytes).loan(rgaps.Bytes(8))
+    with pytest.raises(rgaps.PublishError, match="loan 2 of the batch") as raised:
+        publisher.publish_all([*loans[:2], foreign, loans[2]])
+    assert (raised.value.index, raised.value.topic) == (2, "/topic")
+    with pytest.raises(rgaps.ReleasedError, match="loan 3 of the batch"):
+        publisher.publish_all([*loans, loans[0]])
+    with pytest.raises(TypeError):
+        publisher.publish_all([*loans, b"no loan"])
+    assert subscriber.take() is None and all(loan.handle is None for loan in [*loans, foreign])
+    np.asarray(loans[1])[:] = 7  # still open
+    publisher.publish_all(loans)
+    assert [sample.tobytes()[0] for sample in subscriber.take_all()] == [0, 7, 2]
+    foreign.publish()
+
+
 def test_a_loan_is_filled_by_dlpack_and_by_a_copy_without_numpy(pair):
     publisher, subscriber = pair(rgaps.Tensor)
     loan = publisher.loan(rgaps.Tensor((2, 3), "int32"))

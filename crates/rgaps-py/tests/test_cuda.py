@@ -230,6 +230,26 @@ def test_a_loan_is_published_behind_the_streams_of_its_gpu_arrays(on_standin):
     """)
 
 
+def test_a_batch_is_copied_to_the_gpu_and_refuses_a_loan_of_a_stream(on_standin):
+    on_standin("""
+        loans = [publisher.loan(rgaps.Tensor.like(content)) for _ in range(3)]
+        for number, loan in enumerate(loans):
+            np.asarray(loan)[:] = content + number
+        publisher.publish_all(loans)
+        for number in range(3):
+            assert np.array_equal(np.asarray(subscriber.wait(60)), content + number)
+        loans = [publisher.loan(rgaps.Tensor.like(content)) for _ in range(2)]
+        np.asarray(loans[0])[:] = content
+        Consumer(loans[1].__dlpack__(stream=stream(), max_version=(1, 0))).close()
+        with pytest.raises(rgaps.DeviceError, match="loan 1 of the batch was given to a stream"):
+            publisher.publish_all(loans)
+        assert subscriber.take() is None
+        loans[1].publish()
+        publisher.publish_all(loans[:1])
+        assert subscriber.wait(60).info.sequence == 4 and np.array_equal(np.asarray(subscriber.wait(60)), content)
+    """)
+
+
 def test_a_forked_child_leaves_the_gpu_to_its_parent(on_standin):
     on_standin("""
         for _ in range(3):

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::types::{MetaError, ViewError};
-use crate::{NodeError, PublishError, SessionError, TakeByHandleError, TakeError};
+use crate::{NodeError, PublishAllError, PublishError, SessionError, TakeByHandleError, TakeError};
 
 macro_rules! debug_is_the_text {
     ($($error:ty),+) => {$(
@@ -17,6 +17,12 @@ macro_rules! debug_is_the_text {
 }
 
 debug_is_the_text!(TakeByHandleError, NodeError, SessionError, PublishError, TakeError, MetaError, ViewError);
+
+impl<L> fmt::Debug for PublishAllError<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 #[cfg(test)]
 mod tests {

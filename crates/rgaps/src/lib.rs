@@ -71,7 +71,7 @@ struct Readme;
 pub use described::Described;
 pub use endpoint::error::NodeError;
 pub use endpoint::hello::SessionError;
-pub use endpoint::publish_error::PublishError;
+pub use endpoint::publish_error::{PublishAllError, PublishError};
 pub use endpoint::take_by_handle::TakeByHandleError;
 pub use endpoint::take_error::TakeError;
 pub use handle::MessageHandle;

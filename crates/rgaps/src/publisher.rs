@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use rgaps_device::{DevicePart, PoolPart, Stream};
 
+use crate::endpoint::batch::{AnyLoan, publish_all};
 use crate::endpoint::loan::LoanInner;
-use crate::endpoint::publish_error::PublishError;
-use crate::endpoint::publisher::PublisherInner;
+use crate::endpoint::publish_error::{PublishAllError, PublishError};
+use crate::endpoint::publisher::{Encode, PublisherInner};
 use crate::handle::MessageHandle;
 use crate::statistics::PublisherStatistics;
 use crate::types::Meta;
@@ -130,6 +131,37 @@ impl<T: Meta> Publisher<T> {
         self.inner.push_on(meta, from, stream)
     }
 
+    /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Subscribers that are
+    /// awake may take the first messages before the last ones are published. A subscriber gets the batch by `Subscriber::take_all`.
+    ///
+    /// Each message is published as by `Loan::publish`: with its own sequence, and with the same effect of every QoS. All loans of a batch
+    /// are in use at the same time, so the pool must have room for the whole batch besides what subscribers still need. The bytes must be
+    /// complete: for stream order, publish each loan with `Loan::publish_on`.
+    ///
+    /// If a loan is of another publisher, or cannot be filled by its device, nothing is published. Only a lost slot or a damaged topic can end the
+    /// batch in the middle: then the loans before that are published. The error names the loan that failed, and returns all others that are not
+    /// published.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("imu")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let mut loans = Vec::new();
+    /// for reading in 0..8_u64 {
+    ///     let mut loan = publisher.loan(Bytes::new(8))?;
+    ///     loan.copy_from_slice(&reading.to_le_bytes());
+    ///     loans.push(loan);
+    /// }
+    /// let handles = publisher.publish_all(loans)?;
+    /// assert_eq!((handles.len(), handles[7].sequence), (8, 8));
+    /// # assert!(subscriber.take_all()?.iter().zip(0_u64..).all(|(sample, at)| sample.bytes() == at.to_le_bytes()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish_all(&self, loans: Vec<Loan<T>>) -> Result<Vec<MessageHandle>, PublishAllError<Loan<T>>> {
+        publish_all(&self.inner, loans)
+    }
+
     /// The topic's fully qualified name.
     pub fn topic(&self) -> &str {
         &self.inner.topic
@@ -190,6 +222,20 @@ impl<T: Meta> Publisher<T> {
 pub struct Loan<T> {
     pub(crate) inner: LoanInner,
     meta: T,
+}
+
+impl<T: Meta> AnyLoan for Loan<T> {
+    fn inner(&self) -> &LoanInner {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut LoanInner {
+        &mut self.inner
+    }
+
+    fn encode(&self) -> &dyn Encode {
+        &self.meta
+    }
 }
 
 impl<T: Meta> Loan<T> {

@@ -245,7 +245,8 @@ impl<T: Meta> Subscriber<T> {
     /// An eventfd that is readable while a message may be ready, for epoll, select and wait sets. Do not read it. Call `take` until it returns
     /// `None`, which resets it.
     ///
-    /// The first call requests it from the manager. From then on, each publication costs its publisher one system call for this subscriber.
+    /// The first call requests it from the manager. From then on, each publication or batch costs its publisher two system calls for this
+    /// subscriber.
     ///
     /// ```
     /// use rustix::event::{PollFd, PollFlags, poll};

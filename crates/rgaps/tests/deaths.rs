@@ -19,8 +19,8 @@ use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, agai
 use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
 
 use survivors::{
-    LONG, PAYLOAD_BYTES, PUBLISHER_STEPS, Random, SUBSCRIBER_STEPS, Survivors, TOPIC, TopicMemory, Witness, holdings,
-    kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of,
+    LONG, PAYLOAD_BYTES, PUBLISHER_STEPS, Random, SUBSCRIBER_STEPS, Survivors, TOPIC, TopicMemory, Witness, filled,
+    holdings, kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of,
 };
 
 /// How much a manager's own memory may grow in the last rounds, while its allocator and stacks settle: eight pages.
@@ -67,8 +67,12 @@ fn role_of_a_victim() {
             }
             println!("ready");
             for number in 1_000_000.. {
+                let published = match number % 2 {
+                    0 => publish(&publisher, number),
+                    _ => publish_three(&publisher, number),
+                };
                 // The table may be full, because the survivor is keep-all.
-                match publish(&publisher, number) {
+                match published {
                     Ok(()) | Err(PublishError::NoSpace { .. }) => std::thread::yield_now(),
                     Err(error) => panic!("{error}"),
                 }
@@ -100,6 +104,12 @@ fn role_of_a_victim() {
         }
         other => panic!("no role {other}"),
     }
+}
+
+/// Publishes three payloads of a number with one wake-up.
+fn publish_three(publisher: &Publisher<Bytes>, number: u64) -> Result<(), PublishError> {
+    let loans: Result<Vec<_>, _> = (0..3).map(|_| filled(publisher, number)).collect();
+    publisher.publish_all(loans?).map(drop).map_err(|error| *error.source)
 }
 
 /// Forks. The child runs `finds` with everything it inherited, prints its process id, and stays until it is killed or its input ends.

@@ -1,5 +1,5 @@
 """Exceptions. Their texts say what failed and what to do; their attributes carry the numbers. A failed call leaves no partial effect, except
-that the work of a device may go on (DeviceTimeoutError)."""
+that the work of a device may go on (DeviceTimeoutError), and that `Publisher.publish_all` may have published the first loans."""
 
 import builtins
 
@@ -9,6 +9,8 @@ class Error(Exception):
 
     topic: "str | None" = None
     """The topic."""
+    index: "int | None" = None
+    """For `Publisher.publish_all`: the place of the loan that failed, counted from 0."""
 
     def __init__(self, message: str = "", **carried: object) -> None:
         super().__init__(message)

@@ -22,8 +22,8 @@ pub struct History {
     kept: HashMap<u64, VecDeque<MessageRef>>,
     /// Messages in all lists.
     count: usize,
-    /// All kept messages in order of publication, so that the oldest is given up first. Also has messages that are no longer kept, since removing
-    /// them at once would cost a search.
+    /// All kept messages in order of publication, so that the oldest is given up first. Also has messages that are no longer kept, behind one that
+    /// is, since removing them at once would cost a search.
     order: VecDeque<(u64, MessageRef)>,
 }
 
@@ -43,6 +43,10 @@ impl History {
             }
         }
         self.order.push_back((publisher, message));
+        // A message that is still kept is the first of its publisher's list. With a single publisher this removes all others.
+        while self.order.front().is_some_and(|(of, first)| self.kept.get(of).and_then(VecDeque::front) != Some(first)) {
+            self.order.pop_front();
+        }
         if self.order.len() > 2 * self.count + 16 {
             let kept: HashSet<(u64, MessageRef)> =
                 self.kept.iter().flat_map(|(of, kept)| kept.iter().map(|message| (*of, *message))).collect();
@@ -117,6 +121,15 @@ mod tests {
         assert_eq!(gone, 10_000 - 4);
         let rest: Vec<u16> = std::iter::from_fn(|| history.pop_oldest()).map(|message| message.index.0).collect();
         assert_eq!(rest, [0, 9997, 9998, 9999, 10_000]);
+    }
+
+    #[test]
+    fn a_single_publishers_list_has_kept_messages_only() {
+        let mut history = History::default();
+        for n in 0..100 {
+            history.push(1, 4, message(n), |_| ());
+            assert_eq!(history.order.len(), history.count);
+        }
     }
 
     #[test]

@@ -702,26 +702,34 @@ fn loom_ready_poisoning_and_leaving_history_at_once_both_succeed() {
 
 #[test]
 fn loom_wake_up_no_subscriber_sleeps_through_a_publication() {
-    model(|| {
-        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
-        let publisher = {
-            let words = words.clone();
-            thread::spawn(move || {
-                words.2.queue().publish(named(1)).unwrap();
-                wake_up::must_wake(&words.0, || words.1.load(Ordering::Relaxed) != 0)
-            })
-        };
-        let sleeper = {
-            let words = words.clone();
-            thread::spawn(move || {
-                let seen = wake_up::announce_sleep(&words.0, || words.1.store(1, Ordering::Relaxed));
-                (words.2.queue().read(Position(0)) == Slot::Empty, seen)
-            })
-        };
-        let rang = publisher.join().unwrap();
-        let (missed, seen) = sleeper.join().unwrap();
-        // The subscriber sleeps while the count has the value that it saw. After the publication it must not.
-        let asleep = missed && words.0.load(Ordering::Relaxed) == seen;
-        assert!(!asleep, "asleep; woken: {rang}");
-    });
+    model(|| sleeps_through_no_batch_of(1));
+}
+
+#[test]
+fn loom_wake_up_no_subscriber_sleeps_through_a_batch_that_wakes_once() {
+    model(|| sleeps_through_no_batch_of(2));
+}
+
+/// A publisher wakes after its last message. A subscriber sleeps if it has not seen that message.
+fn sleeps_through_no_batch_of(messages: u64) {
+    let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
+    let publisher = {
+        let words = words.clone();
+        thread::spawn(move || {
+            (1..=messages).for_each(|message| assert!(words.2.queue().publish(named(message as u16)).is_ok()));
+            wake_up::must_wake(&words.0, || words.1.load(Ordering::Relaxed) != 0)
+        })
+    };
+    let sleeper = {
+        let words = words.clone();
+        thread::spawn(move || {
+            let seen = wake_up::announce_sleep(&words.0, || words.1.store(1, Ordering::Relaxed));
+            (words.2.queue().read(Position(messages - 1)) == Slot::Empty, seen)
+        })
+    };
+    let rang = publisher.join().unwrap();
+    let (missed, seen) = sleeper.join().unwrap();
+    // The subscriber sleeps while the count has the value that it saw. After the publication it must not.
+    let asleep = missed && words.0.load(Ordering::Relaxed) == seen;
+    assert!(!asleep, "asleep; woken: {rang}");
 }

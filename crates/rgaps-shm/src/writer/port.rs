@@ -13,6 +13,8 @@
 //!   reclaim.won         RECLAIMING is set, the block is not free yet  the pool is released as a whole
 //! ```
 //!
+//! A batch (batch.rs) passes the steps up to publish.reserved once for each message, and publish.woken once.
+//!
 //! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 it frees the block of a published
 //!             message once, after RECLAIMING is set.
 
@@ -289,6 +291,19 @@ impl WriterPort {
         since: Since,
         state: State,
     ) -> Result<(Position, MessageRef), WriteError> {
+        let published = self.enqueue(loan, spec, since, state)?;
+        self.wake();
+        Ok(published)
+    }
+
+    /// Like `publish_to`, without the wake-up: the caller must `wake` before it waits for anything.
+    pub(crate) fn enqueue(
+        &mut self,
+        loan: LoanedMessage,
+        spec: &MessageSpec<'_>,
+        since: Since,
+        state: State,
+    ) -> Result<(Position, MessageRef), WriteError> {
         let block = loan.block.bytes();
         let refused = match spec {
             spec if spec.meta.len() > META_BYTES_MAX => Some(WriteError::Metadata(spec.meta.len())),
@@ -327,12 +342,16 @@ impl WriterPort {
         crash::point("publish.reserved");
         self.segment.message(message.index).position.store(position.0, Ordering::Release);
         self.outstanding.push_back(Outstanding { message, position: Some(position), was_kept: kept });
-        let _ = self.subscribers.wake();
-        crash::point("publish.woken");
         self.count(spec.info.bytes);
         let segment = &self.segment;
         self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(segment, old));
         Ok((position, message))
+    }
+
+    /// Wakes the subscribers for all that was enqueued.
+    pub(crate) fn wake(&mut self) {
+        let _ = self.subscribers.wake();
+        crash::point("publish.woken");
     }
 
     /// Gives the port a subscriber's words, and its eventfd if it has one. Until the port has the words, it keeps every message for that subscriber

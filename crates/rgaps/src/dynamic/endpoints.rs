@@ -10,10 +10,11 @@ use rgaps_device::{DevicePart, Stream};
 use super::{DynamicMeta, DynamicSample, Kind, another_kind};
 use crate::described::Described;
 use crate::dlpack::UnmanagedTensor;
+use crate::endpoint::batch::{AnyLoan, publish_all};
 use crate::endpoint::error::NodeError;
 use crate::endpoint::loan::LoanInner;
-use crate::endpoint::publish_error::PublishError;
-use crate::endpoint::publisher::PublisherInner;
+use crate::endpoint::publish_error::{PublishAllError, PublishError};
+use crate::endpoint::publisher::{Encode, PublisherInner};
 use crate::endpoint::take_by_handle::TakeByHandleError;
 use crate::endpoint::take_error::TakeError;
 use crate::endpoint::taker::Taker;
@@ -123,6 +124,27 @@ impl DynamicPublisher {
         self.inner.push_on(meta, from, stream)
     }
 
+    /// Like `Publisher::publish_all`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::{Node, PublisherQos, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("player")?;
+    /// # let publisher = DynamicPublisher::new(&node, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// let mut loans = Vec::new();
+    /// for byte in 0..3 {
+    ///     let mut loan = publisher.loan(&Bytes::new(64).into())?;
+    ///     loan.bytes_mut().fill(byte);
+    ///     loans.push(loan);
+    /// }
+    /// assert_eq!(publisher.publish_all(loans)?.len(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish_all(&self, loans: Vec<DynamicLoan>) -> Result<Vec<MessageHandle>, PublishAllError<DynamicLoan>> {
+        publish_all(&self.inner, loans)
+    }
+
     /// The topic's fully qualified name.
     pub fn topic(&self) -> &str {
         &self.inner.topic
@@ -152,6 +174,20 @@ impl DynamicPublisher {
 pub struct DynamicLoan {
     inner: LoanInner,
     meta: DynamicMeta,
+}
+
+impl AnyLoan for DynamicLoan {
+    fn inner(&self) -> &LoanInner {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut LoanInner {
+        &mut self.inner
+    }
+
+    fn encode(&self) -> &dyn Encode {
+        &self.meta
+    }
 }
 
 impl DynamicLoan {

@@ -49,25 +49,41 @@ impl LoanInner {
         self.publisher.publish(message, meta, Filled { origin: Origin::Pushed, ..filled }, None)
     }
 
-    /// The loaned message, after copying `beside` and `scratch` into its block.
+    /// Fills the block, and takes the message out of the loan.
     fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Filled), PublishError> {
+        self.fill_block(stream)?;
+        Ok(self.take_filled())
+    }
+
+    /// Copies `beside` and `scratch` into the block. After an error the loan is over, and its block is given back when that is safe.
+    pub(crate) fn fill_block(&mut self, stream: Option<&Stream>) -> Result<(), PublishError> {
         let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        let (scratch, beside) = (self.scratch.get().filter(|_| self.is_scratch_written), self.beside.get());
-        if scratch.is_none() && beside.is_none() {
-            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Loaned }));
-        }
-        // In this order: the CPU's bytes win over the kernel's.
         let mut filled = Ok(());
-        if let Some(beside) = beside {
+        // In this order: the CPU's bytes win over the kernel's.
+        if let Some(beside) = self.beside.get() {
             filled = self.publisher.fill_from(&message, beside.as_ref(), self.bytes, stream);
         }
-        if let (Ok(()), Some(scratch)) = (&filled, scratch) {
+        if let (Ok(()), Some(scratch)) = (&filled, self.written_scratch()) {
             filled = self.publisher.fill(&mut message, scratch, stream);
         }
-        let Err(error) = filled else {
-            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Pushed }));
-        };
-        Err(self.publisher.not_filled(message, stream, error))
+        match filled {
+            Ok(()) => {
+                self.message = Some(message);
+                Ok(())
+            }
+            Err(error) => Err(self.publisher.not_filled(message, stream, error)),
+        }
+    }
+
+    /// The loaned message after `fill_block`, and how its bytes came there. The loan is over.
+    pub(crate) fn take_filled(&mut self) -> (LoanedMessage, Filled) {
+        let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
+        let is_in_place = self.beside.get().is_none() && self.written_scratch().is_none();
+        (message, Filled { bytes: self.bytes, origin: if is_in_place { Origin::Loaned } else { Origin::Pushed } })
+    }
+
+    fn written_scratch(&self) -> Option<&Vec<u8>> {
+        self.scratch.get().filter(|_| self.is_scratch_written)
     }
 
     /// The block's pool, or the memory that is filled instead of it (`device_address`).

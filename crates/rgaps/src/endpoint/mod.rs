@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  typed faces     Node ──────── Publisher<T>, Loan<T> ──── Subscriber<T>, Sample<T>
-//!  this module     node          publisher, loan            taker, sample, subscriber, pools, take_by_handle, tasks
+//!  this module     node          publisher, loan, batch     taker, sample, subscriber, pools, take_by_handle, tasks
 //!                    └─ session: requests, notices, hand-back; knows its `members` by the trait `Endpoint`
 //! ```
 //!
@@ -11,6 +11,7 @@
 pub(crate) mod answer;
 pub(crate) mod async_request;
 pub(crate) mod attachment;
+pub(crate) mod batch;
 pub(crate) mod by_publisher;
 pub(crate) mod completions;
 pub(crate) mod error;

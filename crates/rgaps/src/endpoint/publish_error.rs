@@ -1,10 +1,11 @@
-//! Why a message was not published.
+//! Why a message, or a batch of messages, was not published.
 
 use rgaps_device::DeviceError;
 use rgaps_shm::LoanError;
 use rgaps_shm::writer::port::WriteError;
 
 use crate::endpoint::error::NodeError;
+use crate::handle::MessageHandle;
 use crate::types::{MetaError, ViewError};
 
 /// Why a message was not published. The block is free again, unless a device may still write into it. The publisher remains usable, except after
@@ -100,10 +101,46 @@ pub enum PublishError {
         /// The topic.
         topic: String,
     },
+    /// The loan is of another publisher. It is unchanged.
+    #[error("{topic}: the loan is of another publisher, of {other}; publish it there")]
+    AnotherPublisher {
+        /// The topic of the publisher that was to publish it.
+        topic: String,
+        /// The topic of its own publisher.
+        other: String,
+    },
     /// This process was forked from the one that created the publisher.
     #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
     Forked {
         /// The topic.
         topic: String,
     },
+}
+
+/// Why `publish_all` did not publish all of its loans. Each loan is published, or in `rest`, or is the one that failed and was given back, as by
+/// `Loan::publish`.
+///
+/// ```
+/// # use rgaps::{Node, PublishAllError, types::Bytes};
+/// # let _host = rgaps_testing::example_host();
+/// # let node = Node::new("logger")?;
+/// # let (publisher, other) = (node.publisher::<Bytes>("raw")?, node.publisher::<Bytes>("other")?);
+/// let loans = vec![publisher.loan(Bytes::new(5))?, other.loan(Bytes::new(5))?];
+/// let Err(PublishAllError { published, index, source, rest, .. }) = publisher.publish_all(loans) else { panic!() };
+/// println!("loan {index}: {source}"); // it is of another publisher: that is found before anything is published
+/// assert_eq!((published.len(), index, rest.len()), (0, 1, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(thiserror::Error)]
+#[error("loan {index} of the batch ({} are published): {source}", .published.len())]
+pub struct PublishAllError<L> {
+    /// The messages that were published, in the order of their loans: the first ones.
+    pub published: Vec<MessageHandle>,
+    /// The place in the batch, counted from 0, of the loan that failed.
+    pub index: usize,
+    /// Why it failed.
+    pub source: Box<PublishError>,
+    /// The loans that are neither published nor given back, in their order: publish them again, or drop them. The one that failed is among them if
+    /// no loan was touched (`AnotherPublisher`, `CutOff` and `Forked` before the first publication).
+    pub rest: Vec<L>,
 }

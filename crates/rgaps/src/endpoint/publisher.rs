@@ -9,7 +9,9 @@ use rgaps_control::{PublisherQos, PublisherSlot, TopicKey, qos};
 use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, PoolRole, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::words::history::MessageRef;
 use rgaps_shm::words::queue::Position;
+use rgaps_shm::writer::batch::Batch;
 use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::writer::space::{CutOff, PortError, loan_within};
 use rgaps_shm::{
@@ -343,40 +345,17 @@ impl PublisherInner {
     ) -> Result<MessageHandle, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
+        let described = Described { kind: meta.code(), meta: &encoded[..meta_bytes], outcome };
         if let Some(stream) = stream
             && let Err(source) = self.completions.write_ready(stream, loan.message())
         {
             return Err(self.not_filled(loan, Some(stream), self.device(source)));
         }
-        // The port gives positions in the order in which it is called: number and publish under one lock.
-        let mut port = self.port();
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        let info = MessageInfo {
-            publisher: self.publisher,
-            sequence,
-            source_host: self.node.host(),
-            host_epoch: self.node.host_epoch(),
-            kind: meta.code(),
-            bytes: outcome.bytes,
-            stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
-            origin: outcome.origin,
-            route_reason: if outcome.origin == Origin::Pushed { RouteReason::ForeignBuffer } else { RouteReason::Best },
-            copies: Copies { pushed: u8::from(outcome.origin == Origin::Pushed), ..Copies::default() },
-            ..MessageInfo::default()
-        };
-        let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
-        let topic = |source| match source {
-            WriteError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
-            source => PublishError::Topic { topic: self.topic.clone(), source },
-        };
-        let message = loan.message();
-        let handle = |position: Position| {
-            let (topic, publisher) = (&self.topic, self.publisher);
-            tracing::trace!(target: "rgaps::message", topic, publisher, sequence, "published");
-            MessageHandle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
-        };
+        let (message, mut port) = (loan.message(), self.port());
+        let spec = self.next_spec(&described);
         let Some(stream) = stream else {
-            return port.publish(loan, &spec).map(handle).map_err(topic);
+            let position = port.publish(loan, &spec);
+            return self.handle_of(message, &spec.info, position).inspect(|handle| self.log(handle));
         };
         let published = port.publish_pending(loan, &spec);
         drop(port);
@@ -385,7 +364,60 @@ impl PublisherInner {
             Err(error) => (Err(error), StreamFill::Word),
         };
         self.completions.add(stream, told);
-        position.map(handle).map_err(topic)
+        self.handle_of(message, &spec.info, position).inspect(|handle| self.log(handle))
+    }
+
+    /// Publishes a message whose bytes are complete. The caller then drops the batch, which wakes the subscribers, and calls `log`.
+    pub(crate) fn publish_in(
+        &self,
+        batch: &mut Batch<'_>,
+        loan: LoanedMessage,
+        described: &Described<'_>,
+    ) -> Result<MessageHandle, PublishError> {
+        let message = loan.message();
+        let spec = self.next_spec(described);
+        let position = batch.publish(loan, &spec);
+        self.handle_of(message, &spec.info, position)
+    }
+
+    /// The next message's description. The caller has locked the port, which gives positions in the order in which it is called: so sequences have
+    /// that order, too.
+    fn next_spec<'a>(&self, described: &Described<'a>) -> MessageSpec<'a> {
+        let Filled { bytes, origin } = described.outcome;
+        let is_pushed = origin == Origin::Pushed;
+        let info = MessageInfo {
+            publisher: self.publisher,
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            source_host: self.node.host(),
+            host_epoch: self.node.host_epoch(),
+            kind: described.kind,
+            bytes,
+            stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
+            origin,
+            route_reason: if is_pushed { RouteReason::ForeignBuffer } else { RouteReason::Best },
+            copies: Copies { pushed: u8::from(is_pushed), ..Copies::default() },
+            ..MessageInfo::default()
+        };
+        MessageSpec { info, meta: described.meta, history_depth: self.history_depth() }
+    }
+
+    fn handle_of(
+        &self,
+        message: MessageRef,
+        info: &MessageInfo,
+        position: Result<Position, WriteError>,
+    ) -> Result<MessageHandle, PublishError> {
+        let position = position.map_err(|source| match source {
+            WriteError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
+            source => PublishError::Topic { topic: self.topic.clone(), source },
+        })?;
+        Ok(MessageHandle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..*info }))
+    }
+
+    /// Logs a publication: after the wake-up, which a slow log must not delay.
+    pub(crate) fn log(&self, handle: &MessageHandle) {
+        let (topic, publisher, sequence) = (&self.topic, self.publisher, handle.sequence);
+        tracing::trace!(target: "rgaps::message", topic, publisher, sequence, "published");
     }
 
     /// Finds what would make a publication in stream order fail, before a block is loaned.
@@ -428,7 +460,15 @@ impl Drop for PublisherInner {
     }
 }
 
+/// A filled loan's metadata, encoded: that runs the program's code (`Meta::encode`), so it comes before the port is locked.
+pub(crate) struct Described<'a> {
+    pub(crate) kind: u32,
+    pub(crate) meta: &'a [u8],
+    pub(crate) outcome: Filled,
+}
+
 /// The bytes of a filled loan, and how they came there.
+#[derive(Clone, Copy)]
 pub(crate) struct Filled {
     pub(crate) bytes: u64,
     pub(crate) origin: Origin,

@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod another_gpu;
+mod batches;
 mod bench;
 mod early_forks;
 mod graphs;

@@ -6,7 +6,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos, TopicSummary};
+use rgaps::{
+    Exhaustion, History, Loan, Node, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos, TopicSummary,
+};
 use rgaps_testing::{RuntimeDir, until};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -36,11 +38,16 @@ pub fn publisher_qos() -> PublisherQos {
 
 /// Publishes a payload that a reader can check: its number, and bytes derived from it.
 pub fn publish(publisher: &Publisher<Bytes>, number: u64) -> Result<(), rgaps::PublishError> {
+    filled(publisher, number)?.publish().map(|_| ())
+}
+
+/// A loan of such a payload.
+pub fn filled(publisher: &Publisher<Bytes>, number: u64) -> Result<Loan<Bytes>, rgaps::PublishError> {
     let mut loan = publisher.loan(Bytes::new(PAYLOAD_BYTES))?;
     loan[..8].copy_from_slice(&number.to_le_bytes());
     let (head, body) = loan.split_at_mut(8);
     body.fill(head[0] ^ 0x5a);
-    loan.publish().map(|_| ())
+    Ok(loan)
 }
 
 /// Checks all bytes of a sample and returns its number.
