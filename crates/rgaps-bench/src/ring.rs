@@ -59,7 +59,7 @@ impl Ring {
         let near = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
         let (far, _) = listener.accept().map_err(system("accepting"))?;
         // The consumer here takes all messages from the ring.
-        let ring = RingEnd { address: end.address(), memory: end.ring(), grants: false };
+        let ring = RingEnd { address: end.address(), memory: end.ring(), grants_from_bytes: None };
         let sender = sender.connect(&ring, geometry, near, RdmaOptions::default()).map_err(failed)?;
         Self::new(Box::new(sender), Box::new(end.start(far)))
     }

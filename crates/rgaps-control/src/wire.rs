@@ -158,8 +158,8 @@ pub struct RdmaRing {
     pub to: u32,
     /// Its own end, with the ring as the memory.
     pub end: RdmaEnd,
-    /// Whether it grants blocks for large messages.
-    pub grants: bool,
+    /// It grants blocks for messages of at least so many bytes; `None`: it grants none.
+    pub grants_from_bytes: Option<u64>,
 }
 
 /// A publishing host's request for a ring.
@@ -479,7 +479,7 @@ mod tests {
             bytes: 64 << 20,
         };
         change(&mut end);
-        RdmaRing { to: 0, end, grants: true }
+        RdmaRing { to: 0, end, grants_from_bytes: Some(1 << 16) }
     }
 
     fn offer() -> RingOffer {

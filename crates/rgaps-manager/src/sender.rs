@@ -386,7 +386,12 @@ impl Sender {
             dial(offer, timeout, patience, |address, token, options| tcp::connect(address, token, geometry, &options))?;
         let (address, memory) = rdma_devices::from_wire(&ring.end);
         let link = end
-            .connect(&RingEnd { address, memory, grants: ring.grants }, geometry, liveness, self.setup.rdma.options())
+            .connect(
+                &RingEnd { address, memory, grants_from_bytes: ring.grants_from_bytes },
+                geometry,
+                liveness,
+                self.setup.rdma.options(),
+            )
             .map_err(|error| error.to_string())?;
         self.transport = LinkTransport { route: Route::Rdma, route_reason: RouteReason::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))

@@ -389,8 +389,8 @@ impl SubscribeManager {
         let geometry = self.geometry(request, alignment)?;
         let end = self.rdma.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
         let is_direct = self.memory.backend().payload_access() == PayloadAccess::Direct;
-        let grants = is_direct && end.can_grant();
-        let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()), grants };
+        let grants_from_bytes = end.grants_from_bytes().filter(|_| is_direct);
+        let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()), grants_from_bytes };
         Ok((end, ring))
     }
 

@@ -110,8 +110,8 @@ pub(super) struct ReceivedGrants {
     newest: [u64; GRANTS_MAX],
     /// The messages under way that use one.
     in_use: Vec<(MessageId, Grant)>,
-    /// Whether the peer gives any.
-    is_expected: bool,
+    /// Messages of at least this many bytes get one.
+    bytes_min: u64,
     /// Where the newest large message ends that was sent whole.
     in_flight: Position,
     /// A grant was too small for a message, or has been revoked.
@@ -119,15 +119,20 @@ pub(super) struct ReceivedGrants {
 }
 
 impl ReceivedGrants {
-    /// `is_expected`: whether the peer has said that it grants.
-    pub(super) fn new(is_expected: bool) -> Self {
+    /// For messages of at least `bytes_min`.
+    pub(super) fn new(bytes_min: u64) -> Self {
         let (in_use, to_return) = (Vec::new(), VecDeque::new());
-        Self { newest: [0; GRANTS_MAX], in_use, is_expected, in_flight: Position::START, to_return }
+        Self { newest: [0; GRANTS_MAX], in_use, bytes_min, in_flight: Position::START, to_return }
     }
 
     /// The peer grants nothing any more.
     pub(super) fn expect_none(&mut self) {
-        self.is_expected = false;
+        self.bytes_min = u64::MAX;
+    }
+
+    /// Whether a message of so many bytes is large enough for a grant.
+    pub(super) fn are_for(&self, total: u64) -> bool {
+        total >= self.bytes_min
     }
 
     /// Takes a grant for a message that begins: the smallest that it fits. If none is large enough, the oldest is returned, so that the peer can give a
@@ -171,7 +176,7 @@ impl ReceivedGrants {
     /// Whether a message of so many bytes waits for a grant. What it waits for needs nothing more from this side.
     pub(super) fn must_wait(&self, total: u64, delayed_head: Position, page: &Mapping) -> bool {
         let fits = |slot| self.free_in(slot, page).is_some_and(|grant| grant.block.bytes >= total);
-        self.is_expected && self.in_flight > delayed_head && !(0..GRANTS_MAX as u64).any(fits)
+        self.are_for(total) && self.in_flight > delayed_head && !(0..GRANTS_MAX as u64).any(fits)
     }
 
     /// The grant that a message under way uses.
@@ -435,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_message_gets_the_smallest_grant_that_it_fits_once() {
-        let mut grants = ReceivedGrants::new(true);
+        let mut grants = ReceivedGrants::new(1);
         let page = page(&[grant(1, 100), grant(2, 300), grant(3, 200)]);
         assert_eq!(grants.take_for(MessageId(1), 150, &page), Some(grant(3, 200)));
         assert_eq!(grants.of(MessageId(1)), Some(grant(3, 200)));
@@ -450,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_message_waits_for_a_grant_while_one_is_in_flight() {
-        let mut grants = ReceivedGrants::new(true);
+        let mut grants = ReceivedGrants::new(1);
         let empty = page(&[]);
         assert!(!grants.must_wait(100, Position::START, &empty), "nothing has ever been granted");
         assert_eq!(grants.take_for(MessageId(1), 100, &page(&[grant(1, 100)])), Some(grant(1, 100)));
@@ -466,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_revoked_grant_is_returned_once_unless_it_was_used() {
-        let mut grants = ReceivedGrants::new(true);
+        let mut grants = ReceivedGrants::new(1);
         let page = page(&[grant(1, 100), grant(2, 100)]);
         assert_eq!(grants.take_for(MessageId(1), 100, &page), Some(grant(1, 100)));
         for number in [1, 2, 2] {
@@ -478,7 +483,7 @@ mod tests {
 
     #[test]
     fn torn_entries_and_entries_of_other_slots_are_no_grants() {
-        let mut grants = ReceivedGrants::new(true);
+        let mut grants = ReceivedGrants::new(1);
         for at in 0..ENTRY_BYTES as u64 {
             let page = page(&[grant(9, 100)]);
             let mut byte = [0];

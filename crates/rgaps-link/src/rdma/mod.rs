@@ -63,7 +63,7 @@ pub struct RdmaOptions {
     pub dead_peer_timeout: Duration,
     /// How long a side polls its completion queue before it sleeps. Zero sleeps at once: least CPU time, a few µs more latency.
     pub spin: Duration,
-    /// Messages of at least this many bytes land in granted memory.
+    /// Messages of at least this many bytes land in granted memory, if the peer wants them to, too; `u64::MAX`: none.
     pub landing_bytes_min: u64,
 }
 
@@ -91,6 +91,6 @@ pub struct RingEnd {
     pub address: Address,
     /// The ring.
     pub memory: RemoteMemory,
-    /// Whether it grants memory for large messages.
-    pub grants: bool,
+    /// It grants memory for messages of at least so many bytes; `None`: it grants none.
+    pub grants_from_bytes: Option<u64>,
 }

@@ -103,9 +103,10 @@ impl ReceiverEnd {
         RemoteMemory { address: mapping.address(), key: self.region.remote_key(), bytes: mapping.bytes() }
     }
 
-    /// Whether its link can grant memory: the device can take the right away again, and the options want it.
-    pub fn can_grant(&self) -> bool {
-        IssuedGrants::new(&self.domain, self.queue.inline_bytes(), self.options).is_supported()
+    /// The least bytes of a message for which its link grants memory. `None`: the device cannot take the right away again, or the options want none.
+    pub fn grants_from_bytes(&self) -> Option<u64> {
+        let grants = IssuedGrants::new(&self.domain, self.queue.inline_bytes(), self.options);
+        grants.is_supported().then_some(self.options.landing_bytes_min)
     }
 
     /// The ring's shape.

@@ -121,7 +121,9 @@ impl SenderEnd {
             domain: self.domain,
             ring: SenderRing::new(geometry),
             peer: ring,
-            grants: ReceivedGrants::new(peer.grants),
+            grants: ReceivedGrants::new(
+                peer.grants_from_bytes.map_or(u64::MAX, |least| least.max(options.landing_bytes_min)),
+            ),
             awaits_grant: None,
             liveness: LivenessSocket::new(liveness),
             looks: 0,
@@ -239,9 +241,8 @@ impl RdmaSender {
         let (message, total) = (record.message(), record.total());
         let known = self.grants.of(message);
         let in_ring = record.payload().0.len() as u64 + u64::from(GRANT_NUMBER_BYTES);
-        let is_large = total >= self.options.landing_bytes_min;
         let fits = in_ring <= u64::from(self.ring.geometry().chunk_bytes());
-        if known.is_some() || !record.is_first() || !is_large || !fits {
+        if known.is_some() || !record.is_first() || !self.grants.are_for(total) || !fits {
             return known;
         }
         if self.must_wait(total) {
@@ -305,7 +306,7 @@ impl RdmaSender {
             used += 1;
             if is_abort {
                 self.grants.abort(record.message());
-            } else if completes.is_some() && record.total() >= self.options.landing_bytes_min {
+            } else if completes.is_some() && self.grants.are_for(record.total()) {
                 self.grants.end(record.message(), placement.end);
             }
             count += 1;

@@ -51,7 +51,11 @@ pub(super) fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
     let receiver = ReceiverEnd::new(&domain, &there, &memory, geometry, peer, RdmaOptions::default()).unwrap();
     receiver.connect().unwrap();
     let (near, far) = liveness_sockets();
-    let end = RingEnd { address: receiver.address(), memory: receiver.ring(), grants: receiver.can_grant() };
+    let end = RingEnd {
+        address: receiver.address(),
+        memory: receiver.ring(),
+        grants_from_bytes: receiver.grants_from_bytes(),
+    };
     let sender = sender.connect(&end, geometry, near, RdmaOptions::default()).unwrap();
     (sender, receiver.start(far))
 }
