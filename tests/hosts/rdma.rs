@@ -119,12 +119,26 @@ fn large_messages_over_rdma_land_in_the_pool_unless_configured_otherwise() {
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
+    is_replaced_after_its_death_at("arrival.chunk", 64 + 32);
+}
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn a_receiver_killed_while_others_may_write_its_pool_is_replaced() {
+    if std::env::var("RGAPS_RDMA_LANDING_BYTES").is_ok_and(|bytes| bytes == "0") {
+        return rgaps_testing::skipped("nothing is granted");
+    }
+    // The second message is on its way then.
+    is_replaced_after_its_death_at("arrival.granted", 3);
+}
+
+fn is_replaced_after_its_death_at(point: &str, passage: u32) {
     let mut world = world();
     let file = array(&world, LARGE_BYTES);
     // Managers are started by hand, so that only one has the crash point; the subscriber starts its successor.
     let _sending = world.manager(0, "rgapsd");
     let mut command = world.command_of(1, "rgapsd");
-    CrashPoint::new("arrival.chunk").at_passage(64 + 32).arm(&mut command);
+    CrashPoint::new(point).at_passage(passage).arm(&mut command);
     let mut receiving = rgaps_testing::Child::spawn(&mut command).unwrap();
     let ready = within_limit(|| world.dir(1).path().join("rgapsd.sock").exists().then_some(()));
     assert!(ready.is_some(), "{}", world.logs());

@@ -18,6 +18,7 @@ pub const POINTS: &[&str] = &[
     "link.chunk",
     "link.sent",
     "arrival.begin",
+    "arrival.granted",
     "arrival.chunk",
     "arrival.published",
 ];

@@ -5,7 +5,7 @@
 //! Invariants  A block is free again only when the link has said that the peer can no longer write there, or is gone.
 
 use rgaps_link::{LandingPlace, LinkReceiver};
-use rgaps_shm::{Exhaustion, LoanedMessage};
+use rgaps_shm::{Exhaustion, LoanedMessage, crash};
 
 use crate::arrival::messages::Messages;
 
@@ -29,7 +29,10 @@ impl Messages {
             };
             let place = LandingPlace { memory: memory.clone(), offset: loan.offset() };
             match link.grant(&place, bytes) {
-                Ok(Some(number)) => drop(self.granted.loans.insert(number, loan)),
+                Ok(Some(number)) => {
+                    self.granted.loans.insert(number, loan);
+                    crash::point("arrival.granted");
+                }
                 // A link that has failed says so when it is read.
                 Ok(None) | Err(_) => {
                     self.granted.is_full = true;
