@@ -184,10 +184,12 @@ impl ReceivedGrants {
         self.in_use.iter().find(|(user, _)| *user == message).map(|(_, grant)| *grant)
     }
 
-    /// A large message has been sent whole; its last record ends at `end`.
-    pub(super) fn end(&mut self, message: MessageId, end: Position) {
+    /// A message of so many bytes has been sent whole; its last record ends at `end`.
+    pub(super) fn end(&mut self, message: MessageId, total: u64, end: Position) {
         self.abort(message);
-        self.in_flight = end;
+        if self.are_for(total) {
+            self.in_flight = end;
+        }
     }
 
     /// A message will not be sent whole.
@@ -460,13 +462,16 @@ mod tests {
         assert!(!grants.must_wait(100, Position::START, &empty), "nothing has ever been granted");
         assert_eq!(grants.take_for(MessageId(1), 100, &page(&[grant(1, 100)])), Some(grant(1, 100)));
         assert!(!grants.must_wait(100, Position::START, &empty), "a message that is not sent whole needs this side");
-        grants.end(MessageId(1), Position::new(1000));
+        grants.end(MessageId(1), 100, Position::new(1000));
         assert!(grants.must_wait(100, Position::new(999), &empty));
         assert!(grants.must_wait(100, Position::new(999), &page(&[grant(2, 99)])), "it is too small");
         assert!(!grants.must_wait(100, Position::new(999), &page(&[grant(2, 100)])));
         assert!(!grants.must_wait(100, Position::new(1000), &empty), "it is acknowledged, and there is no other grant");
+        assert_eq!(grants.take_for(MessageId(2), 100, &page(&[grant(2, 100)])), Some(grant(2, 100)));
         grants.expect_none();
         assert!(!grants.must_wait(100, Position::new(999), &empty));
+        grants.end(MessageId(2), 100, Position::new(2000));
+        assert_eq!(grants.of(MessageId(2)), None, "it is forgotten all the same");
     }
 
     #[test]

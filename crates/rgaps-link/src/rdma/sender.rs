@@ -306,8 +306,8 @@ impl RdmaSender {
             used += 1;
             if is_abort {
                 self.grants.abort(record.message());
-            } else if completes.is_some() && self.grants.are_for(record.total()) {
-                self.grants.end(record.message(), placement.end);
+            } else if completes.is_some() {
+                self.grants.end(record.message(), record.total(), placement.end);
             }
             count += 1;
             bytes += u64::from(header.payload_bytes);
