@@ -465,8 +465,8 @@ struct Taken {
 impl Taken {
     /// Takes all of them, or none.
     fn all(handles: &[*mut rgaps_loan_t]) -> Result<Self, Failure> {
-        let (objects, loans) = (Vec::with_capacity(handles.len()), Vec::with_capacity(handles.len()));
-        let mut taken = Self { objects, loans };
+        // Not allocated by the caller's count, which may be wrong: the first handle that is none ends the loop.
+        let mut taken = Self { objects: Vec::new(), loans: Vec::new() };
         for (place, handle) in handles.iter().enumerate() {
             let found = LOANS.look_up(*handle as u64).and_then(|object| {
                 // A loan that is twice in the batch has been taken already.

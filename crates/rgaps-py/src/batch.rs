@@ -56,29 +56,27 @@ pub(crate) fn publish_all(
 }
 
 impl<'py> Taken<'py> {
-    /// Takes the loans, makes their arrays read-only, and returns the CPU memory that is to be copied into each block.
+    /// Takes the loans, then makes their arrays read-only, and returns the CPU memory that is to be copied into each block.
     fn prepare(&mut self, objects: Vec<Bound<'py, Loan>>) -> PyResult<Vec<Option<Buffer>>> {
-        let mut staged = Vec::with_capacity(objects.len());
-        for (place, object) in objects.into_iter().enumerate() {
-            let py = object.py();
+        for (index, object) in objects.into_iter().enumerate() {
             if object.get().cell().has_streams() {
-                return Err(errors::device(&format!(
-                    "loan {place} of the batch was given to a stream, and a batch is not in stream order: publish it with loan.publish()"
-                )));
+                let text = format!(
+                    "loan {index} of the batch was given to a stream, and a batch is not in stream order: publish it with loan.publish()"
+                );
+                return Err(errors::of_loan_in_batch(errors::device(&text), index));
             }
             // Unlocked before an exception is made.
             let loan = object.get().cell().lock().take();
             let Some(loan) = loan else {
-                return Err(errors::released(&format!(
-                    "loan {place} of the batch is published or discarded, or is in the batch twice"
-                )));
+                let text = format!("loan {index} of the batch is published or discarded, or is in the batch twice");
+                return Err(errors::of_loan_in_batch(errors::released(&text), index));
             };
             self.loans.push(loan);
-            self.objects.push(object.clone());
-            object.get().cell().close_arrays(py)?;
-            staged.push(object.get().cell().staged(py)?);
+            self.objects.push(object);
         }
-        Ok(staged)
+        let cells = || self.objects.iter().map(|object| (object.get().cell(), object.py()));
+        cells().try_for_each(|(cell, py)| cell.close_arrays(py))?;
+        cells().map(|(cell, py)| cell.staged(py)).collect()
     }
 
     /// Opens the loans again. Their arrays stay read-only; new arrays can be written.

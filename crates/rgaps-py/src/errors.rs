@@ -184,9 +184,12 @@ pub(crate) fn of_publish(error: &PublishError) -> PyErr {
 
 /// Also carries the place of the loan that failed.
 pub(crate) fn of_publish_all<L>(error: &PublishAllError<L>) -> PyErr {
-    let made = of_publish_in(&error.source, &error.to_string());
-    // If it cannot be set, the text names it all the same.
-    Python::attach(|py| drop(made.value(py).setattr("index", error.index)));
+    of_loan_in_batch(of_publish_in(&error.source, &error.to_string()), error.index)
+}
+
+/// The same exception with the `index` of the loan in its batch. If it cannot be set, the text names it all the same.
+pub(crate) fn of_loan_in_batch(made: PyErr, index: usize) -> PyErr {
+    Python::attach(|py| drop(made.value(py).setattr("index", index)));
     made
 }
 

@@ -94,13 +94,22 @@ impl LoanCell {
 
     /// Makes numpy arrays of the block read-only.
     pub(crate) fn close_arrays(&self, py: Python<'_>) -> PyResult<()> {
-        let arrays = std::mem::take(&mut *self.arrays.lock().unwrap_or_else(PoisonError::into_inner));
-        for weak in arrays {
+        let lock = || self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrays = std::mem::take(&mut *lock());
+        let mut closed = Ok(());
+        while closed.is_ok()
+            && let Some(weak) = arrays.pop()
+        {
             if let Some(array) = weak.bind(py).upgrade() {
-                array.getattr("flags")?.setattr("writeable", false)?;
+                closed = array.getattr("flags").and_then(|flags| flags.setattr("writeable", false));
+            }
+            if closed.is_err() {
+                arrays.push(weak);
             }
         }
-        Ok(())
+        // Those that are still open, so that they are closed the next time.
+        lock().append(&mut arrays);
+        closed
     }
 
     pub(crate) fn take(&self) -> PyResult<DynamicLoan> {

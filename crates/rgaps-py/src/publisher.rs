@@ -224,8 +224,10 @@ impl Publisher {
     /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Returns their handles.
     ///
     /// The bytes must be complete: a loan that a stream fills is refused (`loan.publish` is in stream order). An exception has the `index` of the
-    /// loan that failed, which is discarded. Loans with a `handle` are published; the others stay open. If a loan is of another publisher, or its
-    /// device cannot fill it, none is published; only a lost slot or a damaged topic can end the batch in the middle.
+    /// loan that failed. If that loan is of another publisher, not open, twice in the batch or a stream's, or its device cannot fill it, none is
+    /// published; only a lost slot or a damaged topic can end the batch in the middle. Loans with a `handle` are published. The others stay open, but
+    /// arrays that were made of them before may be read-only; make new ones. A loan is discarded if its device cannot fill it, or if it ends the
+    /// batch in the middle.
     ///
     /// >>> publisher = node.publisher("imu", rgaps.Tensor)
     /// >>> subscriber = node.subscriber("imu", rgaps.Tensor)

@@ -598,3 +598,16 @@ def test_torch_reads_and_writes_where_the_bytes_lie(pair):
     publisher.push(torch.ones(4, 3, dtype=torch.bfloat16).t())
     sample = subscriber.wait(10)
     assert sample.meta.shape == (3, 4) and torch.from_dlpack(sample).dtype == torch.bfloat16
+
+
+def test_a_refused_batch_names_the_loan_and_leaves_arrays_writable(pair):
+    publisher, _ = pair(rgaps.Bytes)
+    loans = [publisher.loan(rgaps.Bytes(8)) for _ in range(3)]
+    array = np.asarray(loans[0])
+    with pytest.raises(rgaps.ReleasedError) as raised:
+        publisher.publish_all([*loans, loans[0]])
+    assert raised.value.index == 3
+    array[:] = 7
+    assert len(publisher.publish_all(loans)) == 3
+    with pytest.raises(ValueError):
+        array[:] = 8

@@ -69,9 +69,9 @@ pub(crate) fn publish_all<L: AnyLoan>(
     }
     // Wakes the subscribers.
     drop(batch);
-    published.iter().for_each(|handle| publisher.log(handle));
-    // A loan that is dropped locks the port.
+    // A reader of the log may use the publisher, and a loan that is dropped does.
     drop(port);
+    published.iter().for_each(|handle| publisher.log(handle));
     let Some(source) = failed else { return Ok(published) };
     let index = published.len();
     Err(PublishAllError { published, index, source, rest: loans.split_off(index + 1) })

@@ -355,6 +355,8 @@ impl PublisherInner {
         let spec = self.next_spec(&described);
         let Some(stream) = stream else {
             let position = port.publish(loan, &spec);
+            // A reader of the log may use the publisher.
+            drop(port);
             return self.handle_of(message, &spec.info, position).inspect(|handle| self.log(handle));
         };
         let published = port.publish_pending(loan, &spec);
