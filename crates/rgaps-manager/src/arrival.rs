@@ -162,7 +162,6 @@ impl Arrival {
             }
             None => {
                 self.torn = self.link.counters().torn;
-                self.messages.rest_grants(self.link.as_mut());
                 self.rest();
             }
         }

@@ -106,6 +106,17 @@ impl Charge {
         Ok(ports.collect())
     }
 
+    /// Occupies `bytes` if that is within the budgets as they are: evicts nothing and refuses nothing.
+    pub(crate) fn grow_if_free(&self, bytes: u64, now: u64) -> bool {
+        let mut ledger = self.of.ledger();
+        let is_free = ledger.plan(self.id, bytes, now).is_ok_and(|victims| victims.is_empty());
+        if is_free {
+            ledger.charge(self.id, bytes);
+            self.granted.store(bytes.max(self.granted()), Ordering::Relaxed);
+        }
+        is_free
+    }
+
     /// Sets the charge to what the port was measured to occupy: more than granted, or less, since the device has freed some.
     pub(crate) fn set(&self, bytes: u64) {
         self.granted.store(bytes, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Tests of grants on a device, for example Soft-RoCE.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,7 +99,7 @@ fn large_messages_land_in_granted_blocks_and_not_in_the_ring() {
     let mut link = link(4);
     let noise = Noise::new(BLOCK);
     let mut granted = (0..4).map(|block| link.grant(block)).collect::<Vec<_>>().into_iter();
-    for (block, bytes) in [BLOCK, BLOCK - 1, 65_536, 600_001].into_iter().enumerate() {
+    for (block, bytes) in [BLOCK, BLOCK - 1, BLOCK / 2, 600_001].into_iter().enumerate() {
         link.await_grant();
         let id = block as u64 + 1;
         send(&mut link.sender, id, noise.message(id, bytes)).unwrap();
@@ -169,9 +170,11 @@ fn without_a_grant_that_fits_a_message_goes_through_the_ring() {
     assert_eq!(returned, GrantNumber(1));
     link.grant(1);
     link.await_grant();
-    send(&mut link.sender, 3, noise.message(3, 150_000)).unwrap();
-    assert!(link.receive().iter().all(|header| header.flags.contains(Flags::LANDED)));
-    assert!(link.block(1, 150_000) == noise.message(3, 150_000));
+    for (id, bytes, lands) in [(3, 150_000, false), (4, BLOCK, true)] {
+        send(&mut link.sender, id, noise.message(id, bytes)).unwrap();
+        assert!(link.receive().iter().all(|header| header.flags.contains(Flags::LANDED) == lands), "{bytes} B");
+    }
+    assert!(link.block(1, BLOCK) == noise.message(4, BLOCK));
 }
 
 fn await_returned(link: &mut Link) -> GrantNumber {
@@ -251,9 +254,9 @@ fn the_grant_of_an_aborted_message_ends_with_its_abort() {
     for id in 1..=3 * GRANTS_MAX as u64 {
         let number = link.grant(0);
         assert_eq!(link.await_grant().number, number);
-        send(&mut link.sender, id, noise.message(id, 70_000)).unwrap();
-        assert_eq!(link.receive().iter().filter(|header| header.flags.contains(Flags::LANDED)).count(), 1);
-        assert!(link.block(0, 70_000) == noise.message(id, 70_000));
+        send(&mut link.sender, id, noise.message(id, 570_000)).unwrap();
+        assert!(link.receive().iter().all(|header| header.flags.contains(Flags::LANDED)));
+        assert!(link.block(0, 570_000) == noise.message(id, 570_000));
     }
 }
 
@@ -376,4 +379,102 @@ fn messages_of_all_sizes_arrive_whole_by_grant_or_by_ring() {
     });
     assert!(landed > count / 4, "{landed} of {count} messages have landed");
     println!("{landed} of {count} messages have landed");
+}
+
+#[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
+fn a_window_of_a_block_that_does_not_begin_and_end_on_a_page_ends_with_it() {
+    // The blocks of a pool are aligned to 256 B.
+    let (offset, bytes) = (BLOCK + 256, 70_144);
+    for at in [bytes, u64::MAX - 63] {
+        let mut link = link(3);
+        let place = LandingPlace { memory: link.pool.clone(), offset };
+        link.receiver.grant(&place, bytes).unwrap().unwrap();
+        let grant = link.await_grant();
+        let beyond = crate::rdma::RemoteMemory { address: grant.block.address.wrapping_add(at), ..grant.block };
+        link.sender.write_to(beyond, 0, &[0xff; 64], None).unwrap();
+        let start = Instant::now();
+        let mut refused = false;
+        while !refused && start.elapsed() < Duration::from_secs(3) {
+            refused = link.sender.progress().is_err();
+            std::thread::yield_now();
+        }
+        let changed = link.block(0, 3 * BLOCK).iter().filter(|byte| **byte != 0x5a).count();
+        assert!(refused && changed == 0, "at {at}: refused {refused}, {changed} B of the neighbours are overwritten");
+    }
+}
+
+/// A wire that is slowed down, in the virtual machine, until this is dropped.
+struct Delay;
+
+impl Delay {
+    fn of(delay: &str) -> Self {
+        Self::tc(&format!("qdisc add dev wire_a root netem delay {delay}"));
+        Self
+    }
+
+    fn tc(words: &str) {
+        assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success(), "tc {words}");
+    }
+}
+
+impl Drop for Delay {
+    fn drop(&mut self) {
+        Self::tc("qdisc del dev wire_a root");
+    }
+}
+
+/// Sends a message by a grant, and waits until the receiver's device has it all.
+fn send_by_grant(link: &mut Link, noise: &Noise) -> GrantNumber {
+    let number = link.grant(0);
+    link.await_grant();
+    send(&mut link.sender, 1, noise.message(1, BLOCK / 2 + 1)).unwrap();
+    while link.sender.progress().unwrap().reusable.0 < link.sender.counters().records {
+        link.sender.wait(Duration::from_millis(1), &[]).unwrap();
+    }
+    number
+}
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn the_last_message_of_a_sender_that_closes_is_returned_before_the_end() {
+    let noise = Noise::new(BLOCK);
+    let mut link = link(2);
+    send_by_grant(&mut link, &noise);
+    link.sender.close();
+    // The invalidation completes after the write of another grant's entry, which takes a round trip.
+    let delay = Delay::of("50ms");
+    link.grant(1);
+    while !link.next().header().ends_message() {}
+    drop(delay);
+    assert!(matches!(link.receiver.next(WATCHDOG), Err(LinkError::Closed { by_peer: true })));
+}
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn the_last_record_is_returned_only_when_its_window_is_invalid() {
+    let noise = Noise::new(BLOCK);
+    let mut link = link(2);
+    let number = send_by_grant(&mut link, &noise);
+    let _delay = Delay::of("200ms");
+    link.grant(1);
+    while !link.next().header().ends_message() {}
+    assert!(!link.receiver.is_granted(number));
+}
+
+#[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
+fn a_grant_that_is_returned_while_a_message_uses_it_stays_in_use() {
+    let mut link = link(1);
+    let number = link.grant(0);
+    link.await_grant();
+    let noise = Noise::new(BLOCK);
+    let head = head(1, BLOCK);
+    assert_eq!(link.sender.post(&[head.first(b"", &noise.0[..100_000])]).unwrap(), 1);
+    assert_eq!(link.next().grant(), Some(number));
+    link.sender.return_grant(number).unwrap();
+    for _ in 0..3 {
+        assert_eq!(link.receiver.next(Duration::from_millis(10)).unwrap(), None);
+    }
+    assert_eq!((link.receiver.next_returned(), link.receiver.is_granted(number)), (None, true));
 }

@@ -47,8 +47,6 @@ const ENTRY_STRIDE: u64 = 64;
 /// Registered parts of pools that are kept for later grants, and their bytes, at most. Their pages are pinned.
 const REGIONS_MAX: usize = 2 * GRANTS_MAX;
 const REGION_BYTES_MAX: u64 = 64 << 20;
-/// Parts are registered in multiples of this.
-const PAGE_BYTES: u64 = 4096;
 
 /// A grant as the sender sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +69,11 @@ impl Grant {
 
     fn words(&self) -> [u64; 4] {
         [self.number.0, self.block.address, self.block.bytes, u64::from(self.block.key)]
+    }
+
+    /// Whether a message of so many bytes fits, and does not keep a block that is more than twice as large.
+    fn suits(&self, total: u64) -> bool {
+        total <= self.block.bytes && self.block.bytes / 2 <= total
     }
 
     /// Encodes its entry: number, address, bytes, key, and the CRC32C of these, 8 B each, little endian.
@@ -135,17 +138,19 @@ impl ReceivedGrants {
         total >= self.bytes_min
     }
 
-    /// Takes a grant for a message that begins: the smallest that it fits. If none is large enough, the oldest is returned, so that the peer can give a
-    /// larger one. `page`: the one that the peer writes.
+    /// Takes a grant for a message that begins: the smallest that suits it. If none is large enough, the oldest is returned, so that the peer can give
+    /// a larger one. `page`: the one that the peer writes.
     pub(super) fn take_for(&mut self, message: MessageId, total: u64, page: &Mapping) -> Option<Grant> {
         let free = (0..GRANTS_MAX as u64).filter_map(|slot| self.free_in(slot, page));
         let (mut best, mut oldest): (Option<Grant>, Option<Grant>) = (None, None);
+        let mut is_any_large_enough = false;
         for grant in free {
             if oldest.is_none_or(|oldest| grant.number < oldest.number) {
                 oldest = Some(grant);
             }
             let key = |grant: Grant| (grant.block.bytes, grant.number);
-            if grant.block.bytes >= total && best.is_none_or(|best| key(grant) < key(best)) {
+            is_any_large_enough |= grant.block.bytes >= total;
+            if grant.suits(total) && best.is_none_or(|best| key(grant) < key(best)) {
                 best = Some(grant);
             }
         }
@@ -154,6 +159,7 @@ impl ReceivedGrants {
                 self.newest[slot_of(grant.number)] = grant.number.0;
                 self.in_use.push((message, grant));
             }
+            None if is_any_large_enough => {}
             None => oldest.into_iter().for_each(|grant| self.revoke(grant.number)),
         }
         best
@@ -309,11 +315,9 @@ impl IssuedGrants {
         }
     }
 
-    /// The region of a block: its pages.
+    /// The region of a block.
     fn region(&mut self, place: &LandingPlace, bytes: u64) -> Result<Arc<WindowRegion>, VerbsError> {
-        let start = place.offset - place.offset % PAGE_BYTES;
-        let end = (place.offset + bytes).next_multiple_of(PAGE_BYTES).min(place.memory.bytes());
-        let part = (start, end - start);
+        let part = (place.offset, bytes);
         let known = self.regions.iter().position(|region| region.is(&place.memory, part));
         let region = match known {
             Some(known) => self.regions.remove(known),
@@ -329,6 +333,11 @@ impl IssuedGrants {
         };
         self.regions.push(region.clone());
         Ok(region)
+    }
+
+    /// Deregisters the memory of which nothing is granted.
+    pub(super) fn forget_unused(&mut self) {
+        self.regions.retain(|region| Arc::strong_count(region) > 1);
     }
 
     /// Frees all windows. Call it when the queue pair has failed, and before it is destroyed.
@@ -391,7 +400,7 @@ impl IssuedGrants {
         // Nobody sends, or the memory is wanted for something else.
         if is_returned {
             self.returned.push_back(number);
-            self.regions.retain(|region| Arc::strong_count(region) > 1);
+            self.forget_unused();
         }
     }
 
@@ -456,6 +465,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_message_takes_no_large_grant_and_waits_for_none() {
+        let mut grants = ReceivedGrants::new(1);
+        let large = page(&[grant(1, 1000)]);
+        assert_eq!(grants.take_for(MessageId(1), 499, &large), None);
+        assert_eq!(grants.next_to_return(), None, "the peer gives it for larger messages");
+        grants.end(MessageId(1), 499, Position::new(1000));
+        assert!(!grants.must_wait(499, Position::START, &large));
+        assert_eq!(grants.take_for(MessageId(2), 500, &large), Some(grant(1, 1000)));
+    }
+
+    #[test]
     fn a_message_waits_for_a_grant_while_one_is_in_flight() {
         let mut grants = ReceivedGrants::new(1);
         let empty = page(&[]);
@@ -494,13 +514,13 @@ mod tests {
             let mut byte = [0];
             page.copy_out(Grant::entry_offset(GrantNumber(9)) + at, &mut byte).unwrap();
             page.copy_in(Grant::entry_offset(GrantNumber(9)) + at, &[byte[0] ^ 1]).unwrap();
-            assert_eq!(grants.take_for(MessageId(1), 1, &page), None, "byte {at}");
+            assert_eq!(grants.take_for(MessageId(1), 100, &page), None, "byte {at}");
         }
         let elsewhere = Mapping::anonymous(4096).unwrap();
         elsewhere.copy_in(Grant::entry_offset(GrantNumber(2)), &grant(9, 100).encode()).unwrap();
-        assert_eq!(grants.take_for(MessageId(1), 1, &elsewhere), None);
-        let beyond = Grant { block: RemoteMemory { address: u64::MAX, key: 1, bytes: 2 }, ..grant(1, 0) };
-        assert_eq!(grants.take_for(MessageId(1), 1, &page(&[beyond])), None);
-        assert_eq!(grants.take_for(MessageId(1), 1, &page(&[grant(9, 100)])), Some(grant(9, 100)));
+        assert_eq!(grants.take_for(MessageId(1), 100, &elsewhere), None);
+        let beyond = Grant { block: RemoteMemory { address: u64::MAX, key: 1, bytes: 100 }, ..grant(1, 0) };
+        assert_eq!(grants.take_for(MessageId(1), 100, &page(&[beyond])), None);
+        assert_eq!(grants.take_for(MessageId(1), 100, &page(&[grant(9, 100)])), Some(grant(9, 100)));
     }
 }

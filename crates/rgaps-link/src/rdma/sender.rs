@@ -200,6 +200,12 @@ impl RdmaSender {
         self.grants.peek(self.credit.mapping())
     }
 
+    /// Returns any grant, for tests.
+    #[cfg(test)]
+    pub(super) fn return_grant(&mut self, number: crate::record::GrantNumber) -> Result<(), LinkError> {
+        self.liveness.send(Frame::Return(number))
+    }
+
     /// Writes any bytes to memory of the peer, for tests.
     #[cfg(test)]
     pub(super) fn write_to(

@@ -119,7 +119,7 @@ impl WindowRegion {
         self.bytes
     }
 
-    /// Whether it is that part of the mapping, and no more: rxe checks a window's bounds by those of its region.
+    /// Whether it is exactly that part of the mapping: rxe checks a window's bounds by those of its region.
     pub(super) fn is(&self, mapping: &Arc<Mapping>, part: (u64, u64)) -> bool {
         Arc::ptr_eq(mapping, &self.mapping) && part == (self.offset, self.bytes)
     }

@@ -29,7 +29,7 @@ pub(super) struct Granted {
     recent: [u64; RECENT],
     count: usize,
     last_at: Instant,
-    /// There was no space for a grant; wait for the next message.
+    /// There was no space for a grant, or a message waits for space: nothing is granted until the next message begins.
     pub(super) is_full: bool,
 }
 
@@ -74,13 +74,13 @@ impl Granted {
         (self.loans.len() + self.unwanted.len()) as u64
     }
 
-    /// Whether no large message has arrived for a while. Then nothing is wanted any more.
-    pub(super) fn is_idle(&mut self) -> bool {
-        let is_idle = self.last_at.elapsed() >= IDLE;
-        if is_idle {
+    /// Whether no large message has arrived for a while, for the first time. From then on nothing is wanted.
+    pub(super) fn becomes_idle(&mut self) -> bool {
+        let becomes_idle = self.bytes_wanted() > 0 && self.last_at.elapsed() >= IDLE;
+        if becomes_idle {
             self.recent = [0; RECENT];
         }
-        is_idle
+        becomes_idle
     }
 
     /// The loan of an unwanted message that the peer no longer writes.

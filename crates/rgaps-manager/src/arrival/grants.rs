@@ -4,18 +4,28 @@
 //!             no message from a subscriber. A message that waits for space gets them back first. An idle topic holds none.
 //! Invariants  A block is free again only when the link has said that the peer can no longer write there, or is gone.
 
+use std::time::{Duration, Instant};
+
 use rgaps_link::{LandingPlace, LinkReceiver};
+use rgaps_os::clock;
+use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{Exhaustion, LoanedMessage, crash};
 
 use crate::arrival::messages::Messages;
 
+/// How long a message that needs space waits for blocks that are granted and unused, and how often it looks.
+const RECALL: Duration = Duration::from_millis(50);
+const RECALL_TICK: Duration = Duration::from_micros(200);
 /// Bytes that are granted ahead.
 const AHEAD_BYTES: u64 = 8 << 20;
 
 impl Messages {
-    /// Loans and grants blocks for the next messages, if large ones arrive and there is free space.
+    /// Loans and grants blocks for the next messages, if large ones arrive and there is free space. Wants them back when none arrive any more.
     pub(super) fn grant_ahead(&mut self, link: &mut dyn LinkReceiver) {
         self.take_returned(link);
+        if self.granted.becomes_idle() {
+            return link.revoke_grants();
+        }
         let (bytes, held) = (self.granted.bytes_wanted(), self.granted.count());
         if bytes == 0 || self.granted.is_full || held >= link.grants_max() as u64 {
             return;
@@ -44,7 +54,13 @@ impl Messages {
 
     /// Loans a block from space that no message has.
     fn try_loan_free(&mut self, bytes: u64) -> Option<LoanedMessage> {
-        self.charge_for(bytes, Exhaustion::Refuse).ok()?;
+        let most = self.state.pool.bytes();
+        let needed = (self.state.port.pool().used_bytes + pool_bytes_for(bytes)).min(most);
+        if bytes > most
+            || needed > self.state.charge.granted() && !self.state.charge.grow_if_free(needed, clock::realtime_ns())
+        {
+            return None;
+        }
         let loan = self.state.port.try_loan(bytes, Exhaustion::Refuse).ok()?;
         self.with_memory(loan, bytes)
     }
@@ -58,19 +74,21 @@ impl Messages {
         }
     }
 
-    /// Wants all blocks back that no message uses.
-    pub(super) fn revoke_grants(&mut self, link: &mut dyn LinkReceiver) {
-        if !self.granted.loans.is_empty() {
-            link.revoke_grants();
+    /// Wants all blocks back that no message uses, and waits a moment for them: a message needs space, and no other is to be dropped for blocks that
+    /// lie unused. Nothing is granted until the next message begins.
+    pub(super) fn recall_grants(&mut self, link: &mut dyn LinkReceiver) {
+        self.granted.is_full = true;
+        if self.granted.loans.is_empty() {
+            return;
+        }
+        link.revoke_grants();
+        let start = Instant::now();
+        loop {
             self.take_returned(link);
+            if self.granted.loans.is_empty() || start.elapsed() >= RECALL {
+                return;
+            }
+            std::thread::sleep(RECALL_TICK);
         }
-    }
-
-    /// Called while nothing arrives: an idle topic has no grants.
-    pub(super) fn rest_grants(&mut self, link: &mut dyn LinkReceiver) {
-        if self.granted.is_idle() {
-            self.revoke_grants(link);
-        }
-        self.take_returned(link);
     }
 }

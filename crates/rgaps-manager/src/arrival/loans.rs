@@ -29,9 +29,9 @@ impl Messages {
         }
     }
 
-    /// Loans space for a message, if there is some without waiting.
+    /// Loans space for a message, if there is some without waiting. While blocks are granted, drops no message for it.
     pub(super) fn try_loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
-        let exhaustion = self.exhaustion();
+        let exhaustion = if self.granted.loans.is_empty() { self.exhaustion() } else { Exhaustion::Refuse };
         self.charge_for(bytes, exhaustion).ok()?;
         let loan = self.state.port.try_loan(bytes, exhaustion).ok()?;
         self.with_memory(loan, bytes)
@@ -146,12 +146,12 @@ impl Arrival {
             _ => keep_all_timeout,
         };
         let first = self.messages.exhaustion();
+        self.messages.recall_grants(self.link.as_mut());
         // Arrived records first: subscribers may be waiting for their messages before they release others.
         while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {
             self.link.read_ahead();
         }
         self.flush_credit();
-        self.messages.revoke_grants(self.link.as_mut());
         let mut room = self.messages.charge_for(bytes, first);
         while let Err(over) = room {
             self.messages.check_end()?;
