@@ -51,6 +51,8 @@ const MS: &str = "ms";
 const CPU_UNIT: &str = "s/GB";
 const BARE: &str = "bare socket";
 const BARE_READER: &str = "bare reader";
+/// Messages that may be under way: as many as our pool holds.
+const DEPTH: u64 = 2;
 /// Warm-up rounds, in which every page of the pools is written.
 const WARM_UP: usize = 8;
 /// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
@@ -195,7 +197,7 @@ fn beside_bare(effort: Effort, size: Size<'_>, journey: &mut Journey) -> Result<
 
 /// The time, and the processor time of all processes on both sides.
 fn beside_peer(folder: &Path, peer: &Peer, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
-    let load = peers::Load { bytes: size.bytes, read: false, count: 1 };
+    let load = peers::Load { bytes: size.bytes, read: false, count: 1, depth: DEPTH };
     let mut theirs = peers::Crowd::new(folder, peer, size.network, load).map_err(Failed::Peer)?;
     for _ in 0..WARM_UP {
         journey.round(size.bytes).map_err(Failed::Ours)?;

@@ -104,6 +104,8 @@ pub(crate) struct Load {
     pub(crate) read: bool,
     /// Number of subscriber processes.
     pub(crate) count: u64,
+    /// Messages that may be under way, for a middleware that asks for room in advance.
+    pub(crate) depth: u64,
 }
 
 /// Why a pair of rounds has no figure.
@@ -185,7 +187,7 @@ impl Crowd {
                 &own.path().join(format!("{role}-{number}.log")),
             )
         };
-        let publisher = start("publisher", 0, &["--bytes", &load.bytes.to_string()])?;
+        let publisher = start("publisher", 0, &["--bytes", &load.bytes.to_string(), "--depth", &load.depth.to_string()])?;
         let read = if load.read { &["--read"][..] } else { &[] };
         let subscribers = (0..load.count).map(|number| start("subscriber", number, read));
         let subscribers = subscribers.collect::<Result<Vec<_>, _>>()?;
@@ -357,7 +359,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { bytes: 64, read: true, count: 2 };
+    const LOAD: Load = Load { bytes: 64, read: true, count: 2, depth: 256 };
 
     /// A folder with a program in the peers' place: what each role runs in a shell.
     fn program(publisher: &str, subscriber: &str) -> RuntimeDir {
@@ -419,6 +421,13 @@ mod tests {
                 format!("the {who} of zenoh SHM ended (exit status: 1); its log ends with: built without zenoh-shm");
             assert_eq!(why, &expected);
         }
+    }
+
+    #[test]
+    fn a_publisher_is_told_how_many_messages_may_be_under_way() {
+        let rows = measured(program("echo \"$@\" >&2; exit 1", SUBSCRIBER).path());
+        let why = rows[0].missing.as_ref().unwrap();
+        assert!(why.ends_with(" --bytes 64 --depth 256"), "{why}");
     }
 
     #[test]
