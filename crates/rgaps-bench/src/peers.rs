@@ -35,6 +35,8 @@ const HELLO: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_secs(30);
 /// How soon a process ends by itself when its standard input does.
 const END: Duration = Duration::from_secs(2);
+/// The longest line.
+const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// A middleware and its transport.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +189,8 @@ impl Crowd {
                 &own.path().join(format!("{role}-{number}.log")),
             )
         };
-        let publisher = start("publisher", 0, &["--bytes", &load.bytes.to_string(), "--depth", &load.depth.to_string()])?;
+        let publisher =
+            start("publisher", 0, &["--bytes", &load.bytes.to_string(), "--depth", &load.depth.to_string()])?;
         let read = if load.read { &["--read"][..] } else { &[] };
         let subscribers = (0..load.count).map(|number| start("subscriber", number, read));
         let subscribers = subscribers.collect::<Result<Vec<_>, _>>()?;
@@ -287,34 +290,40 @@ impl Process {
 
     /// When it had the message; `None` if it has not until then. Reports of earlier messages are skipped.
     fn got(&mut self, number: u64, until: Instant) -> Result<Option<u64>, String> {
-        while let Some(line) = self.line(until)? {
+        // Each message is reported at most once.
+        for _ in 0..number {
+            let Some(line) = self.line(until)? else { return Ok(None) };
             match numbers(&line, "got") {
                 Some((found, when)) if found == number => return Ok(Some(when)),
                 Some(_) => {}
                 None => return Err(format!("the {} said {line:?}", self.name)),
             }
         }
-        Ok(None)
+        Err(format!("the {} reported more messages than the {number} that were published", self.name))
     }
 
     /// Its next line; `None` if there is none until then.
     fn line(&mut self, until: Instant) -> Result<Option<String>, String> {
+        let mut is_late = false;
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
             }
+            if self.read.len() > LINE_BYTES_MAX {
+                return Err(format!("the {} wrote more than {LINE_BYTES_MAX} B without an end of line", self.name));
+            }
+            if is_late {
+                return Ok(None);
+            }
+            // What has come before the deadline is read even if it has passed.
+            is_late = Instant::now() > until;
             let mut piece = [0; 256];
             match self.stdout.read(&mut piece) {
                 Ok(0) => return Err(self.ended()),
                 Ok(n) => self.read.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if Instant::now() > until {
-                        return Ok(None);
-                    }
-                    std::thread::sleep(LOOK);
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(LOOK),
                 Err(error) => return Err(format!("the {}: {error}", self.name)),
             }
         }
@@ -428,6 +437,26 @@ mod tests {
         let rows = measured(program("echo \"$@\" >&2; exit 1", SUBSCRIBER).path());
         let why = rows[0].missing.as_ref().unwrap();
         assert!(why.ends_with(" --bytes 64 --depth 256"), "{why}");
+    }
+
+    /// Runs it in a thread; `None` if it has not returned within the time. The test then fails, and the thread is left to the process's end.
+    fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(work()));
+        receiver.recv_timeout(limit).ok()
+    }
+
+    #[test]
+    fn a_peer_that_never_ends_its_line_is_given_up() {
+        for (output, expected) in [
+            ("exec tr '\\0' x </dev/zero", "without an end of line"),
+            ("exec yes got 0 5000", "reported more messages than the 1 that were"),
+        ] {
+            let folder = program(PUBLISHER, &format!("echo ready; {output}"));
+            let found = within(PATIENCE / 2, move || measured(folder.path()));
+            let why = found.unwrap()[0].missing.clone().unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
     }
 
     #[test]
