@@ -35,6 +35,9 @@ const HELLO: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_secs(30);
 /// How soon a process ends by itself when its standard input does.
 const END: Duration = Duration::from_secs(2);
+/// A program tells its versions within this time, in so many lines.
+const VERSIONS: Duration = Duration::from_secs(3);
+const VERSION_LINES_MAX: usize = 16;
 /// The longest line.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
@@ -135,10 +138,19 @@ pub(crate) fn is_one(reference: &str) -> bool {
 pub(crate) fn versions(folder: &Path) -> Vec<(String, String)> {
     let mut programs: Vec<&str> = LOCAL.iter().chain(&HOST_TO_HOST).map(|peer| peer.program).collect();
     programs.dedup();
-    let outputs = programs.into_iter().filter_map(|name| Command::new(folder.join(name)).arg("versions").output().ok());
-    let lines = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
-    let split = |line: &str| line.rsplit_once(' ').map(|(name, version)| (name.to_owned(), version.to_owned()));
-    outputs.map(lines).flat_map(|text| text.lines().filter_map(split).collect::<Vec<_>>()).collect()
+    let split = |line: String| line.rsplit_once(' ').map(|(name, version)| (name.to_owned(), version.to_owned()));
+    programs.into_iter().flat_map(|name| version_lines(&folder.join(name))).filter_map(split).collect()
+}
+
+/// What a program says of its versions, within a time and a number of lines; nothing if it cannot be started.
+fn version_lines(program: &Path) -> Vec<String> {
+    let mut command = Command::new(program);
+    command.arg("versions").stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut process) = Process::spawn(&mut command, program.display().to_string(), Path::new("/dev/null")) else {
+        return Vec::new();
+    };
+    let until = Instant::now() + VERSIONS;
+    std::iter::from_fn(|| process.line(until).ok().flatten()).take(VERSION_LINES_MAX).collect()
 }
 
 /// Pairs of rounds, ours and a peer's.
@@ -271,16 +283,22 @@ impl Process {
     /// Starts it, and waits until it is ready.
     fn start(command: &mut Command, name: String, log: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{name}: {error}");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log).map_err(failed)?);
-        let mut child = command.spawn().map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let Some(stdout) = stdout else { return Err(format!("{name}: no standard output")) };
-        fcntl_setfl(&stdout, OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
-        let mut process = Self { child, stdin, stdout, read: Vec::new(), name, log: log.to_owned() };
+        command.stdin(Stdio::piped()).stderr(File::create(log).map_err(failed)?);
+        let mut process = Self::spawn(command, name, log)?;
         match process.line(Instant::now() + PATIENCE)?.as_deref() {
             Some("ready") => Ok(process),
             said => Err(format!("the {} said {said:?} and not ready", process.name)),
         }
+    }
+
+    /// Starts it with an output that can be read with a deadline.
+    fn spawn(command: &mut Command, name: String, log: &Path) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let Some(stdout) = stdout else { return Err(format!("{name}: no standard output")) };
+        fcntl_setfl(&stdout, OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        Ok(Self { child, stdin, stdout, read: Vec::new(), name, log: log.to_owned() })
     }
 
     fn tell(&mut self, line: &str) -> Result<(), String> {
@@ -372,14 +390,17 @@ mod tests {
 
     /// A folder with a program in the peers' place: what each role runs in a shell.
     fn program(publisher: &str, subscriber: &str) -> RuntimeDir {
-        let folder = RuntimeDir::new("peers").unwrap();
-        let script = format!(
+        script_of(&format!(
             "#!/bin/sh\ncase $1 in publisher) {publisher};; subscriber) {subscriber};; versions) echo zenoh 1.2.3;; esac\n"
-        );
+        ))
+    }
+
+    fn script_of(text: &str) -> RuntimeDir {
+        let folder = RuntimeDir::new("peers").unwrap();
         // Written by another process, which no fork of this one can keep open: the kernel runs no file that is open for writing.
         let write = ["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""];
         let path = folder.path().join("rgaps-peers");
-        assert!(Command::new("sh").args(write).arg(path).arg(script).status().unwrap().success());
+        assert!(Command::new("sh").args(write).arg(path).arg(text).status().unwrap().success());
         folder
     }
 
@@ -456,6 +477,14 @@ mod tests {
             let found = within(PATIENCE / 2, move || measured(folder.path()));
             let why = found.unwrap()[0].missing.clone().unwrap();
             assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_tell_its_version_does_not_stop_the_bench() {
+        for script in ["exec sleep 60", "exec cat", "exec yes"] {
+            let folder = script_of(&format!("#!/bin/sh\n{script}\n"));
+            assert!(within(PATIENCE / 4, move || versions(folder.path())).is_some(), "{script}");
         }
     }
 
