@@ -346,4 +346,16 @@ mod tests {
         assert_eq!(json["rows"][2]["missing"], "there is no rgaps-peers");
         assert!(json["circumstances"]["machine"]["memory_bytes"].as_u64().unwrap() > 0);
     }
+
+    #[test]
+    fn figures_that_are_not_above_0_are_missing_with_the_reason() {
+        let row = |figures| Row::of(("e2e", "CPU".to_owned()), "bare", "s/GB", figures, Some(Bound::AtMost(1.15)));
+        let rows = vec![row((0.0, 0.0)), row((0.2, 0.0)), row((f64::NAN, 0.1)), row((0.0, 0.1)), row((-0.1, 0.1))];
+        let part = Part { rows, ..Part::default() };
+        let report = Report { circumstances: Circumstances::now("abc", None), failures: Vec::new(), part };
+        assert!(report.markdown().contains("MISSING: 0.2 and 0 s/GB are no figures above 0"), "{}", report.markdown());
+        assert!(report.part.rows.iter().all(|row| row.medians.is_none() && row.holds()));
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    }
 }

@@ -79,7 +79,11 @@ impl Row {
         found: Result<Medians, String>,
         bound: Option<Bound>,
     ) -> Self {
+        let is_figure = |figure: f64| figure.is_finite() && figure > 0.0;
         let (medians, missing) = match found {
+            Ok(Medians { ours, theirs, ratio, .. }) if ![ours, theirs, ratio].into_iter().all(is_figure) => {
+                (None, Some(format!("{ours} and {theirs} {unit} are no figures above 0")))
+            }
             Ok(medians) => (Some(medians), None),
             Err(why) => (None, Some(why)),
         };
