@@ -72,7 +72,7 @@ pub enum BenchError {
     Missed {
         /// How many.
         missed: usize,
-        /// Of how many.
+        /// Of how many that have a bound and a figure.
         all: usize,
     },
 }
@@ -291,11 +291,12 @@ fn finish(report: Report, arguments: &Arguments, format: Format) -> Result<(), B
         output::json(&report);
     }
     let rows = &report.part.rows;
+    let all = rows.iter().filter(|row| row.medians.is_some() && row.bound.is_some()).count();
     match (&arguments.only, rows.iter().filter(|row| !row.holds()).count()) {
         _ if !report.failures.is_empty() => Err(BenchError::Several(report.failures)),
         (Some(only), _) if rows.is_empty() => Err(BenchError::NoRow(only.clone())),
         (_, 0) => Ok(()),
-        (_, missed) => Err(BenchError::Missed { missed, all: rows.len() }),
+        (_, missed) => Err(BenchError::Missed { missed, all }),
     }
 }
 
@@ -342,5 +343,25 @@ mod tests {
             assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), text);
         }
         assert_eq!(quoted("target/peers"), "target/peers");
+    }
+
+    /// What a run with one bench ends with.
+    fn end_of(only: Option<&str>, run: fn(&Options) -> Outcome) -> Result<(), BenchError> {
+        let only = only.map(str::to_owned);
+        let arguments = Arguments { what: None, quick: true, only, report: None, commit: String::new(), peers: None };
+        let report = Report::new(Circumstances::now("abc", None));
+        let report = measure_all(&[Bench::of_host("local", run)], report, &arguments, |_| ())?;
+        finish(report, &arguments, Format::Human)
+    }
+
+    #[test]
+    fn only_rows_with_a_bound_and_a_figure_are_counted_as_ratios() {
+        let end = end_of(None, |_| {
+            let case = || ("local", "1 KiB".to_owned());
+            let row = |reference, bound| Row::of(case(), reference, "us", (2.0, 1.0), bound);
+            let missing = Row::missing(case(), "a peer", "us", "no program");
+            Ok(vec![row("floor", Some(Bound::AtMost(1.0))), row("another", None), missing].into())
+        });
+        assert_eq!(end.unwrap_err().to_string(), "1 of 1 ratios miss their bound");
     }
 }
