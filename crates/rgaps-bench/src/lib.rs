@@ -61,9 +61,17 @@ pub enum BenchError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No bench has a row with the name that was asked for.
-    #[error("no row is named {0:?}; without --only, the report names every row")]
-    NoRow(String),
+    /// No bench has measured a row with the name that was asked for.
+    #[error("no row is named {name:?}; without --only, the report names every row{}", reasons(.left_out))]
+    NoRow {
+        /// The name.
+        name: String,
+        /// What was left out, and why.
+        left_out: Vec<String>,
+    },
+    /// The peers' folder does not exist.
+    #[error("--peers {0}: there is no such folder; ./dev bench builds the peers' programs in target/peers/programs")]
+    NoPeers(String),
     /// Benches failed; the others have printed their results.
     #[error("{}", .0.join("\n"))]
     Several(Vec<String>),
@@ -224,6 +232,9 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
             Bench::of_host("e2e --device host", e2e::run),
         ],
     };
+    if let Some(folder) = arguments.peers.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(BenchError::NoPeers(folder.display().to_string()));
+    }
     let mut report = Report::new(Circumstances::now(&arguments.commit, None));
     report.circumstances.versions.extend(arguments.peers.iter().flat_map(|folder| peers::versions(folder)));
     finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format)
@@ -259,7 +270,8 @@ fn measure_all(
         match (bench.run)(&options) {
             Ok(mut part) => {
                 if let Some(only) = &options.only {
-                    part = part.rows.into_iter().filter(|row| row.name() == *only).collect::<Vec<_>>().into();
+                    part.rows.retain(|row| row.name() == *only);
+                    part = Part { rows: part.rows, left_out: part.left_out, ..Part::default() };
                 }
                 for row in &mut part.rows {
                     row.command = arguments.command(bench, row);
@@ -294,7 +306,9 @@ fn finish(report: Report, arguments: &Arguments, format: Format) -> Result<(), B
     let all = rows.iter().filter(|row| row.medians.is_some() && row.bound.is_some()).count();
     match (&arguments.only, rows.iter().filter(|row| !row.holds()).count()) {
         _ if !report.failures.is_empty() => Err(BenchError::Several(report.failures)),
-        (Some(only), _) if rows.is_empty() => Err(BenchError::NoRow(only.clone())),
+        (Some(only), _) if rows.is_empty() => {
+            Err(BenchError::NoRow { name: only.clone(), left_out: report.part.left_out })
+        }
         (_, 0) => Ok(()),
         (_, missed) => Err(BenchError::Missed { missed, all }),
     }
@@ -313,6 +327,11 @@ impl Arguments {
         let quick = if self.quick { " --quick" } else { "" };
         format!("{}{quick}{} --only {}", bench.command, peers.unwrap_or_default(), quoted(&row.name()))
     }
+}
+
+/// What was left out, as the end of a sentence.
+fn reasons(all: &[String]) -> String {
+    all.iter().map(|why| format!("; left out: {why}")).collect()
 }
 
 /// As one word of a shell.
@@ -352,6 +371,17 @@ mod tests {
         let report = Report::new(Circumstances::now("abc", None));
         let report = measure_all(&[Bench::of_host("local", run)], report, &arguments, |_| ())?;
         finish(report, &arguments, Format::Human)
+    }
+
+    #[test]
+    fn a_row_that_was_left_out_says_why() {
+        let end = end_of(Some("64 MiB read N=1 beside warm floor"), |_| {
+            let mut part = Part::default();
+            part.leave_out("local 64 MiB read N=1", 12 << 26);
+            Ok(part)
+        });
+        let why = end.unwrap_err().to_string();
+        assert!(why.ends_with("; left out: local 64 MiB read N=1: it needs 768 MiB of free memory"), "{why}");
     }
 
     #[test]
