@@ -76,8 +76,9 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
 
 fn sizes(options: &Options, network: &Network, integrity: Integrity) -> Result<Part, BenchError> {
     let mut part = Part::default();
-    let between = format!("over {}, {}", name_of_network(network), name_of(integrity));
-    let title = format!("From publish to a subscriber on another host, {between}");
+    let network_name = name_of_network(network);
+    let title =
+        format!("From publish to a subscriber on another host, over {network_name} (ours: {})", ours(integrity));
     let mut figure = Figure::new(title, "message", MS, Shape::Points);
     for (bytes, size, rounds) in SIZES {
         let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity, network };
@@ -130,20 +131,21 @@ impl Size<'_> {
 
 impl std::fmt::Display for Size<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "tcp {}, {}", self.name, name_of(self.integrity))?;
-        if self.is_bound() { Ok(()) } else { write!(f, ", {}", name_of_network(self.network)) }
+        let between = if self.is_bound() { String::new() } else { format!(" over {}", name_of_network(self.network)) };
+        write!(f, "{}{between} (ours: {})", self.name, ours(self.integrity))
     }
 }
 
 fn name_of_network(network: &Network) -> &'static str {
     match network {
-        Network::Loopback => "tcp and loopback",
+        Network::Loopback => "loopback",
         Network::Namespaces(_) => "two network namespaces",
     }
 }
 
-fn name_of(integrity: Integrity) -> &'static str {
-    if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" }
+/// How our messages go. The bare socket is TCP, too, and sums as we do; a peer has its own transport, and no checksums.
+fn ours(integrity: Integrity) -> &'static str {
+    if integrity == Integrity::Crc32c { "tcp, crc32c" } else { "tcp, no checksums" }
 }
 
 fn beside_all(options: &Options, size: Size<'_>) -> Result<Vec<Row>, BenchError> {

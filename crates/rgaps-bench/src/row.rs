@@ -96,6 +96,11 @@ impl Row {
         format!("{} beside {}", self.case, self.reference)
     }
 
+    /// Which of its figures are better.
+    pub(crate) fn better(&self) -> &'static str {
+        better(&self.unit)
+    }
+
     /// Whether the ratio meets its bound; true if there is none, or no ratio.
     pub fn holds(&self) -> bool {
         match (self.medians, self.bound) {
@@ -104,6 +109,11 @@ impl Row {
             (Some(Medians { ratio, .. }), Some(Bound::AtLeast(bound))) => ratio >= bound,
         }
     }
+}
+
+/// Which figures in a unit are better: of rates the higher ones, of times and costs the lower ones.
+pub(crate) fn better(unit: &str) -> &'static str {
+    if unit.ends_with("/s") { "higher" } else { "lower" }
 }
 
 impl std::fmt::Display for Bound {
