@@ -17,7 +17,8 @@
 #define LINE_BYTES 64
 #define ADDRESS_BYTES 16
 
-// The command line: `versions`, `publisher SYSTEM ADDRESS --bytes N`, or `subscriber SYSTEM ADDRESS [--read]`.
+// The command line: `versions`, `publisher SYSTEM ADDRESS --bytes N`, or `subscriber SYSTEM ADDRESS [--read]`. What it does not know is skipped: the
+// bench also gives `--depth N`, for a middleware that asks for room in advance.
 struct arguments {
     bool is_publisher;
     // The parts of the address DOMAIN/OWN/OTHER: the domain's number, and the IP addresses of this process and of those that it talks to.

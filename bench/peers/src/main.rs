@@ -30,6 +30,9 @@ enum Command {
         /// Bytes of a message.
         #[arg(long)]
         bytes: usize,
+        /// Messages that may be under way, where the middleware asks for room in advance.
+        #[arg(long, default_value_t = 2)]
+        depth: usize,
     },
     /// Report messages on standard output.
     Subscriber {
@@ -76,9 +79,10 @@ fn run(command: &Command) -> Result<(), Failed> {
             println!("ZeroMQ {}", zeromq::version());
             Ok(())
         }
-        Command::Publisher { system, address, bytes } => match system {
+        #[cfg_attr(not(feature = "zenoh"), expect(unused_variables, reason = "only zenoh asks for room in advance"))]
+        Command::Publisher { system, address, bytes, depth } => match system {
             #[cfg(feature = "zenoh")]
-            System::ZenohShm => protocol::publish(&mut zenoh::ShmPublisher::new(address, *bytes)?),
+            System::ZenohShm => protocol::publish(&mut zenoh::ShmPublisher::new(address, *bytes, *depth)?),
             #[cfg(feature = "zenoh")]
             System::ZenohTcp => protocol::publish(&mut zenoh::TcpPublisher::new(address, *bytes)?),
             #[cfg(feature = "zeromq")]

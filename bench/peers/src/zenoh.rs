@@ -11,8 +11,8 @@ use crate::Failed;
 use crate::protocol::{self, Reporter};
 
 const KEY: &str = "rgaps/bench";
-/// Messages that the shared memory holds, and room for its own needs.
-const HOLDS: usize = 4;
+/// Room in the shared memory besides the messages under way: one that is filled and one whose release is not yet seen, and zenoh's own needs.
+const SPARE_MESSAGES: usize = 2;
 const SPARE_BYTES: usize = 1 << 20;
 
 pub(crate) fn version() -> &'static str {
@@ -52,9 +52,11 @@ pub(crate) struct ShmPublisher {
 }
 
 impl ShmPublisher {
-    pub(crate) fn new(address: &str, bytes: usize) -> Result<Self, Failed> {
+    /// `depth`: messages that may be under way. With less room, a burst measures the 1 ms for which `BlockOn` sleeps when the memory is full.
+    pub(crate) fn new(address: &str, bytes: usize, depth: usize) -> Result<Self, Failed> {
         let session = session(&[address], &[], true)?;
-        let provider = ShmProviderBuilder::default_backend(HOLDS * bytes + SPARE_BYTES).wait()?;
+        let store_bytes = (depth + SPARE_MESSAGES) * bytes + SPARE_BYTES;
+        let provider = ShmProviderBuilder::default_backend(store_bytes).wait()?;
         Ok(Self { publisher: declare(&session)?, provider, bytes, _session: session })
     }
 }

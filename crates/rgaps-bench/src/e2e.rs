@@ -51,6 +51,8 @@ const MS: &str = "ms";
 const CPU_UNIT: &str = "s/GB";
 const BARE: &str = "bare socket";
 const BARE_READER: &str = "bare reader";
+/// Messages that may be under way: as many as our pool holds.
+const DEPTH: u64 = 2;
 /// Warm-up rounds, in which every page of the pools is written.
 const WARM_UP: usize = 8;
 /// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
@@ -74,8 +76,9 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
 
 fn sizes(options: &Options, network: &Network, integrity: Integrity) -> Result<Part, BenchError> {
     let mut part = Part::default();
-    let between = format!("over {}, {}", name_of_network(network), name_of(integrity));
-    let title = format!("From publish to a subscriber on another host, {between}");
+    let network_name = name_of_network(network);
+    let title =
+        format!("From publish to a subscriber on another host, over {network_name} (ours: {})", ours(integrity));
     let mut figure = Figure::new(title, "message", MS, Shape::Points);
     for (bytes, size, rounds) in SIZES {
         let size = Size { bytes, name: size, rounds: options.effort.rounds(rounds), integrity, network };
@@ -128,20 +131,21 @@ impl Size<'_> {
 
 impl std::fmt::Display for Size<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "tcp {}, {}", self.name, name_of(self.integrity))?;
-        if self.is_bound() { Ok(()) } else { write!(f, ", {}", name_of_network(self.network)) }
+        let between = if self.is_bound() { String::new() } else { format!(" over {}", name_of_network(self.network)) };
+        write!(f, "{}{between} (ours: {})", self.name, ours(self.integrity))
     }
 }
 
 fn name_of_network(network: &Network) -> &'static str {
     match network {
-        Network::Loopback => "tcp and loopback",
+        Network::Loopback => "loopback",
         Network::Namespaces(_) => "two network namespaces",
     }
 }
 
-fn name_of(integrity: Integrity) -> &'static str {
-    if integrity == Integrity::Crc32c { "crc32c" } else { "no checksums" }
+/// How our messages go. The bare socket is TCP, too, and sums as we do; a peer has its own transport, and no checksums.
+fn ours(integrity: Integrity) -> &'static str {
+    if integrity == Integrity::Crc32c { "tcp, crc32c" } else { "tcp, no checksums" }
 }
 
 fn beside_all(options: &Options, size: Size<'_>) -> Result<Vec<Row>, BenchError> {
@@ -195,7 +199,7 @@ fn beside_bare(effort: Effort, size: Size<'_>, journey: &mut Journey) -> Result<
 
 /// The time, and the processor time of all processes on both sides.
 fn beside_peer(folder: &Path, peer: &Peer, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
-    let load = peers::Load { bytes: size.bytes, read: false, count: 1 };
+    let load = peers::Load { bytes: size.bytes, read: false, count: 1, depth: DEPTH };
     let mut theirs = peers::Crowd::new(folder, peer, size.network, load).map_err(Failed::Peer)?;
     for _ in 0..WARM_UP {
         journey.round(size.bytes).map_err(Failed::Ours)?;

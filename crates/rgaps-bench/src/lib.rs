@@ -61,9 +61,17 @@ pub enum BenchError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No bench has a row with the name that was asked for.
-    #[error("no row is named {0:?}; without --only, the report names every row")]
-    NoRow(String),
+    /// No bench has measured a row with the name that was asked for.
+    #[error("no row is named {name:?}; without --only, the report names every row{}", reasons(.left_out))]
+    NoRow {
+        /// The name.
+        name: String,
+        /// What was left out, and why.
+        left_out: Vec<String>,
+    },
+    /// The peers' folder does not exist.
+    #[error("--peers {0}: there is no such folder; ./dev bench builds the peers' programs in target/peers/programs")]
+    NoPeers(String),
     /// Benches failed; the others have printed their results.
     #[error("{}", .0.join("\n"))]
     Several(Vec<String>),
@@ -72,7 +80,7 @@ pub enum BenchError {
     Missed {
         /// How many.
         missed: usize,
-        /// Of how many.
+        /// Of how many that have a bound and a figure.
         all: usize,
     },
 }
@@ -224,6 +232,9 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
             Bench::of_host("e2e --device host", e2e::run),
         ],
     };
+    if let Some(folder) = arguments.peers.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(BenchError::NoPeers(folder.display().to_string()));
+    }
     let mut report = Report::new(Circumstances::now(&arguments.commit, None));
     report.circumstances.versions.extend(arguments.peers.iter().flat_map(|folder| peers::versions(folder)));
     finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format)
@@ -259,7 +270,8 @@ fn measure_all(
         match (bench.run)(&options) {
             Ok(mut part) => {
                 if let Some(only) = &options.only {
-                    part = part.rows.into_iter().filter(|row| row.name() == *only).collect::<Vec<_>>().into();
+                    part.rows.retain(|row| row.name() == *only);
+                    part = Part { rows: part.rows, left_out: part.left_out, ..Part::default() };
                 }
                 for row in &mut part.rows {
                     row.command = arguments.command(bench, row);
@@ -291,11 +303,14 @@ fn finish(report: Report, arguments: &Arguments, format: Format) -> Result<(), B
         output::json(&report);
     }
     let rows = &report.part.rows;
+    let all = rows.iter().filter(|row| row.medians.is_some() && row.bound.is_some()).count();
     match (&arguments.only, rows.iter().filter(|row| !row.holds()).count()) {
         _ if !report.failures.is_empty() => Err(BenchError::Several(report.failures)),
-        (Some(only), _) if rows.is_empty() => Err(BenchError::NoRow(only.clone())),
+        (Some(only), _) if rows.is_empty() => {
+            Err(BenchError::NoRow { name: only.clone(), left_out: report.part.left_out })
+        }
         (_, 0) => Ok(()),
-        (_, missed) => Err(BenchError::Missed { missed, all: rows.len() }),
+        (_, missed) => Err(BenchError::Missed { missed, all }),
     }
 }
 
@@ -312,6 +327,11 @@ impl Arguments {
         let quick = if self.quick { " --quick" } else { "" };
         format!("{}{quick}{} --only {}", bench.command, peers.unwrap_or_default(), quoted(&row.name()))
     }
+}
+
+/// What was left out, as the end of a sentence.
+fn reasons(all: &[String]) -> String {
+    all.iter().map(|why| format!("; left out: {why}")).collect()
 }
 
 /// As one word of a shell.
@@ -342,5 +362,36 @@ mod tests {
             assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), text);
         }
         assert_eq!(quoted("target/peers"), "target/peers");
+    }
+
+    /// What a run with one bench ends with.
+    fn end_of(only: Option<&str>, run: fn(&Options) -> Outcome) -> Result<(), BenchError> {
+        let only = only.map(str::to_owned);
+        let arguments = Arguments { what: None, quick: true, only, report: None, commit: String::new(), peers: None };
+        let report = Report::new(Circumstances::now("abc", None));
+        let report = measure_all(&[Bench::of_host("local", run)], report, &arguments, |_| ())?;
+        finish(report, &arguments, Format::Human)
+    }
+
+    #[test]
+    fn a_row_that_was_left_out_says_why() {
+        let end = end_of(Some("64 MiB read N=1 beside warm floor"), |_| {
+            let mut part = Part::default();
+            part.leave_out("local 64 MiB read N=1", 12 << 26);
+            Ok(part)
+        });
+        let why = end.unwrap_err().to_string();
+        assert!(why.ends_with("; left out: local 64 MiB read N=1: it needs 768 MiB of free memory"), "{why}");
+    }
+
+    #[test]
+    fn only_rows_with_a_bound_and_a_figure_are_counted_as_ratios() {
+        let end = end_of(None, |_| {
+            let case = || ("local", "1 KiB".to_owned());
+            let row = |reference, bound| Row::of(case(), reference, "us", (2.0, 1.0), bound);
+            let missing = Row::missing(case(), "a peer", "us", "no program");
+            Ok(vec![row("floor", Some(Bound::AtMost(1.0))), row("another", None), missing].into())
+        });
+        assert_eq!(end.unwrap_err().to_string(), "1 of 1 ratios miss their bound");
     }
 }

@@ -184,8 +184,8 @@ impl Local<'_> {
 }
 
 fn beside_peer(folder: &Path, peer: &Peer, trial: &Trial, ours: &mut Crowd) -> Result<Vec<Row>, Failed> {
-    let Load { bytes, read, count, .. } = trial.load;
-    let theirs = peers::Crowd::new(folder, peer, &Network::Loopback, peers::Load { bytes, read, count });
+    let Load { bytes, read, count, depth } = trial.load;
+    let theirs = peers::Crowd::new(folder, peer, &Network::Loopback, peers::Load { bytes, read, count, depth });
     let mut theirs = theirs.map_err(Failed::Peer)?;
     for _ in 0..WARM_UP {
         ours.round(trial.burst).map_err(Failed::Ours)?;

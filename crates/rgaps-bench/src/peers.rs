@@ -35,6 +35,11 @@ const HELLO: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_secs(30);
 /// How soon a process ends by itself when its standard input does.
 const END: Duration = Duration::from_secs(2);
+/// A program tells its versions within this time, in so many lines.
+const VERSIONS: Duration = Duration::from_secs(3);
+const VERSION_LINES_MAX: usize = 16;
+/// The longest line.
+const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// A middleware and its transport.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +109,8 @@ pub(crate) struct Load {
     pub(crate) read: bool,
     /// Number of subscriber processes.
     pub(crate) count: u64,
+    /// Messages that may be under way, for a middleware that asks for room in advance.
+    pub(crate) depth: u64,
 }
 
 /// Why a pair of rounds has no figure.
@@ -131,10 +138,19 @@ pub(crate) fn is_one(reference: &str) -> bool {
 pub(crate) fn versions(folder: &Path) -> Vec<(String, String)> {
     let mut programs: Vec<&str> = LOCAL.iter().chain(&HOST_TO_HOST).map(|peer| peer.program).collect();
     programs.dedup();
-    let outputs = programs.into_iter().filter_map(|name| Command::new(folder.join(name)).arg("versions").output().ok());
-    let lines = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
-    let split = |line: &str| line.rsplit_once(' ').map(|(name, version)| (name.to_owned(), version.to_owned()));
-    outputs.map(lines).flat_map(|text| text.lines().filter_map(split).collect::<Vec<_>>()).collect()
+    let split = |line: String| line.rsplit_once(' ').map(|(name, version)| (name.to_owned(), version.to_owned()));
+    programs.into_iter().flat_map(|name| version_lines(&folder.join(name))).filter_map(split).collect()
+}
+
+/// What a program says of its versions, within a time and a number of lines; nothing if it cannot be started.
+fn version_lines(program: &Path) -> Vec<String> {
+    let mut command = Command::new(program);
+    command.arg("versions").stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut process) = Process::spawn(&mut command, program.display().to_string(), Path::new("/dev/null")) else {
+        return Vec::new();
+    };
+    let until = Instant::now() + VERSIONS;
+    std::iter::from_fn(|| process.line(until).ok().flatten()).take(VERSION_LINES_MAX).collect()
 }
 
 /// Pairs of rounds, ours and a peer's.
@@ -185,7 +201,8 @@ impl Crowd {
                 &own.path().join(format!("{role}-{number}.log")),
             )
         };
-        let publisher = start("publisher", 0, &["--bytes", &load.bytes.to_string()])?;
+        let publisher =
+            start("publisher", 0, &["--bytes", &load.bytes.to_string(), "--depth", &load.depth.to_string()])?;
         let read = if load.read { &["--read"][..] } else { &[] };
         let subscribers = (0..load.count).map(|number| start("subscriber", number, read));
         let subscribers = subscribers.collect::<Result<Vec<_>, _>>()?;
@@ -266,16 +283,22 @@ impl Process {
     /// Starts it, and waits until it is ready.
     fn start(command: &mut Command, name: String, log: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{name}: {error}");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log).map_err(failed)?);
-        let mut child = command.spawn().map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let Some(stdout) = stdout else { return Err(format!("{name}: no standard output")) };
-        fcntl_setfl(&stdout, OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
-        let mut process = Self { child, stdin, stdout, read: Vec::new(), name, log: log.to_owned() };
+        command.stdin(Stdio::piped()).stderr(File::create(log).map_err(failed)?);
+        let mut process = Self::spawn(command, name, log)?;
         match process.line(Instant::now() + PATIENCE)?.as_deref() {
             Some("ready") => Ok(process),
             said => Err(format!("the {} said {said:?} and not ready", process.name)),
         }
+    }
+
+    /// Starts it with an output that can be read with a deadline.
+    fn spawn(command: &mut Command, name: String, log: &Path) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let Some(stdout) = stdout else { return Err(format!("{name}: no standard output")) };
+        fcntl_setfl(&stdout, OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        Ok(Self { child, stdin, stdout, read: Vec::new(), name, log: log.to_owned() })
     }
 
     fn tell(&mut self, line: &str) -> Result<(), String> {
@@ -285,34 +308,40 @@ impl Process {
 
     /// When it had the message; `None` if it has not until then. Reports of earlier messages are skipped.
     fn got(&mut self, number: u64, until: Instant) -> Result<Option<u64>, String> {
-        while let Some(line) = self.line(until)? {
+        // Each message is reported at most once.
+        for _ in 0..number {
+            let Some(line) = self.line(until)? else { return Ok(None) };
             match numbers(&line, "got") {
                 Some((found, when)) if found == number => return Ok(Some(when)),
                 Some(_) => {}
                 None => return Err(format!("the {} said {line:?}", self.name)),
             }
         }
-        Ok(None)
+        Err(format!("the {} reported more messages than the {number} that were published", self.name))
     }
 
     /// Its next line; `None` if there is none until then.
     fn line(&mut self, until: Instant) -> Result<Option<String>, String> {
+        let mut is_late = false;
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
             }
+            if self.read.len() > LINE_BYTES_MAX {
+                return Err(format!("the {} wrote more than {LINE_BYTES_MAX} B without an end of line", self.name));
+            }
+            if is_late {
+                return Ok(None);
+            }
+            // What has come before the deadline is read even if it has passed.
+            is_late = Instant::now() > until;
             let mut piece = [0; 256];
             match self.stdout.read(&mut piece) {
                 Ok(0) => return Err(self.ended()),
                 Ok(n) => self.read.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if Instant::now() > until {
-                        return Ok(None);
-                    }
-                    std::thread::sleep(LOOK);
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(LOOK),
                 Err(error) => return Err(format!("the {}: {error}", self.name)),
             }
         }
@@ -357,18 +386,21 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { bytes: 64, read: true, count: 2 };
+    const LOAD: Load = Load { bytes: 64, read: true, count: 2, depth: 256 };
 
     /// A folder with a program in the peers' place: what each role runs in a shell.
     fn program(publisher: &str, subscriber: &str) -> RuntimeDir {
-        let folder = RuntimeDir::new("peers").unwrap();
-        let script = format!(
+        script_of(&format!(
             "#!/bin/sh\ncase $1 in publisher) {publisher};; subscriber) {subscriber};; versions) echo zenoh 1.2.3;; esac\n"
-        );
+        ))
+    }
+
+    fn script_of(text: &str) -> RuntimeDir {
+        let folder = RuntimeDir::new("peers").unwrap();
         // Written by another process, which no fork of this one can keep open: the kernel runs no file that is open for writing.
         let write = ["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""];
         let path = folder.path().join("rgaps-peers");
-        assert!(Command::new("sh").args(write).arg(path).arg(script).status().unwrap().success());
+        assert!(Command::new("sh").args(write).arg(path).arg(text).status().unwrap().success());
         folder
     }
 
@@ -418,6 +450,41 @@ mod tests {
             let expected =
                 format!("the {who} of zenoh SHM ended (exit status: 1); its log ends with: built without zenoh-shm");
             assert_eq!(why, &expected);
+        }
+    }
+
+    #[test]
+    fn a_publisher_is_told_how_many_messages_may_be_under_way() {
+        let rows = measured(program("echo \"$@\" >&2; exit 1", SUBSCRIBER).path());
+        let why = rows[0].missing.as_ref().unwrap();
+        assert!(why.ends_with(" --bytes 64 --depth 256"), "{why}");
+    }
+
+    /// Runs it in a thread; `None` if it has not returned within the time. The test then fails, and the thread is left to the process's end.
+    fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(work()));
+        receiver.recv_timeout(limit).ok()
+    }
+
+    #[test]
+    fn a_peer_that_never_ends_its_line_is_given_up() {
+        for (output, expected) in [
+            ("exec tr '\\0' x </dev/zero", "without an end of line"),
+            ("exec yes got 0 5000", "reported more messages than the 1 that were"),
+        ] {
+            let folder = program(PUBLISHER, &format!("echo ready; {output}"));
+            let found = within(PATIENCE / 2, move || measured(folder.path()));
+            let why = found.unwrap()[0].missing.clone().unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_tell_its_version_does_not_stop_the_bench() {
+        for script in ["exec sleep 60", "exec cat", "exec yes"] {
+            let folder = script_of(&format!("#!/bin/sh\n{script}\n"));
+            assert!(within(PATIENCE / 4, move || versions(folder.path())).is_some(), "{script}");
         }
     }
 

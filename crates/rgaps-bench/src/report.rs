@@ -69,7 +69,7 @@ fn print_table(table: &Table, columns: Vec<String>, lines: Vec<Vec<String>>) {
 
 /// The rows as a table; the bench is the first column, or left out where it is the heading.
 fn ratios(rows: &[Row], is_below_its_bench: bool) -> Cells {
-    let all = ["bench", "case", "ours", "beside", "", "ratio", "95 %", "bound"].map(str::to_owned);
+    let all = ["bench", "case", "ours", "beside", "", "ratio", "95 %", "better", "bound"].map(str::to_owned);
     let columns = all[usize::from(is_below_its_bench)..].to_vec();
     let line = |row: &Row| {
         let mut line = vec![row.bench.to_string(), row.case.clone()];
@@ -95,6 +95,7 @@ fn ratios(rows: &[Row], is_below_its_bench: bool) -> Cells {
                 ]);
             }
         }
+        line.push(row.better().to_owned());
         let missed = if row.holds() { "" } else { ", MISSED" };
         line.push(row.bound.map_or(String::new(), |bound| format!("{bound}{missed}")));
         line.split_off(usize::from(is_below_its_bench))
@@ -288,9 +289,10 @@ mod tests {
         let text = report().markdown();
         assert!(text.starts_with("## 1970-01-01: A GPU\n\n* date: 1970-01-01\n* machine: "), "{text}");
         assert!(text.contains("\n* left out: messages of 1 GiB\n* FAILED: bench e2e: no answer\n"), "{text}");
-        let ratio = "| path1 | copy &lt;4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 |  | at least 0.97, MISSED |\n";
-        let missing = "| local | 4 MiB read N=1 |  | zenoh SHM | MISSING: there is no rgaps-peers |  |  |  |\n";
-        let table = "### Table 4.2: path 1 (us)\n\n| size | T1 | T2 |\n| --- | --- | --- |\n| 4 MiB | 0.512 | 224 |\n";
+        let ratio =
+            "| path1 | copy &lt;4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 |  | higher | at least 0.97, MISSED |\n";
+        let missing = "| local | 4 MiB read N=1 |  | zenoh SHM | MISSING: there is no rgaps-peers |  |  | lower |  |\n";
+        let table = "### Table 4.2: path 1 (us, lower is better)\n\n| size | T1 | T2 |\n| --- | --- | --- |\n| 4 MiB | 0.512 | 224 |\n";
         for part in [ratio, missing, table] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -307,7 +309,8 @@ mod tests {
             "<code>rgaps bench path1 --only &#x27;copy &lt;4 MiB&gt; beside bare&#x27;</code>",
             "Figure 4.6 (a): total",
             "latency by size",
-            "Table 4.2: path 1 (us)",
+            "Table 4.2: path 1 (us, lower is better)",
+            "<td>higher</td><td>at least 0.97, MISSED</td>",
             "prefers-color-scheme: dark",
         ] {
             assert!(page.contains(part), "{part}: {page}");
@@ -345,5 +348,17 @@ mod tests {
         assert_eq!((&row["ours"], &row["bound"]["at_least"]), (&48.0.into(), &0.97.into()), "{row}");
         assert_eq!(json["rows"][2]["missing"], "there is no rgaps-peers");
         assert!(json["circumstances"]["machine"]["memory_bytes"].as_u64().unwrap() > 0);
+    }
+
+    #[test]
+    fn figures_that_are_not_above_0_are_missing_with_the_reason() {
+        let row = |figures| Row::of(("e2e", "CPU".to_owned()), "bare", "s/GB", figures, Some(Bound::AtMost(1.15)));
+        let rows = vec![row((0.0, 0.0)), row((0.2, 0.0)), row((f64::NAN, 0.1)), row((0.0, 0.1)), row((-0.1, 0.1))];
+        let part = Part { rows, ..Part::default() };
+        let report = Report { circumstances: Circumstances::now("abc", None), failures: Vec::new(), part };
+        assert!(report.markdown().contains("MISSING: 0.2 and 0 s/GB are no figures above 0"), "{}", report.markdown());
+        assert!(report.part.rows.iter().all(|row| row.medians.is_none() && row.holds()));
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
     }
 }

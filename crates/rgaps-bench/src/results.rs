@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::Row;
+use crate::row::{Row, better};
 
 /// Column titles, and the cells of each line.
 pub(crate) type Cells = (Vec<String>, Vec<Vec<String>>);
@@ -77,9 +77,10 @@ impl Part {
 }
 
 impl Table {
-    /// With its number in the paper and the unit.
+    /// With its number in the paper, the unit, and which values are better.
     pub(crate) fn heading(&self) -> String {
-        format!("{} ({})", numbered("Table", self.number.as_deref(), &self.title), self.unit)
+        let title = numbered("Table", self.number.as_deref(), &self.title);
+        format!("{title} ({}, {} is better)", self.unit, better(&self.unit))
     }
 
     pub(crate) fn cells(&self) -> Cells {

@@ -79,7 +79,11 @@ impl Row {
         found: Result<Medians, String>,
         bound: Option<Bound>,
     ) -> Self {
+        let is_figure = |figure: f64| figure.is_finite() && figure > 0.0;
         let (medians, missing) = match found {
+            Ok(Medians { ours, theirs, ratio, .. }) if ![ours, theirs, ratio].into_iter().all(is_figure) => {
+                (None, Some(format!("{ours} and {theirs} {unit} are no figures above 0")))
+            }
             Ok(medians) => (Some(medians), None),
             Err(why) => (None, Some(why)),
         };
@@ -92,6 +96,11 @@ impl Row {
         format!("{} beside {}", self.case, self.reference)
     }
 
+    /// Which of its figures are better.
+    pub(crate) fn better(&self) -> &'static str {
+        better(&self.unit)
+    }
+
     /// Whether the ratio meets its bound; true if there is none, or no ratio.
     pub fn holds(&self) -> bool {
         match (self.medians, self.bound) {
@@ -100,6 +109,11 @@ impl Row {
             (Some(Medians { ratio, .. }), Some(Bound::AtLeast(bound))) => ratio >= bound,
         }
     }
+}
+
+/// Which figures in a unit are better: of rates the higher ones, of times and costs the lower ones.
+pub(crate) fn better(unit: &str) -> &'static str {
+    if unit.ends_with("/s") { "higher" } else { "lower" }
 }
 
 impl std::fmt::Display for Bound {

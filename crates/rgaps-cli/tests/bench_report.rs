@@ -20,20 +20,29 @@ fn rows(folder: &Path) -> Vec<serde_json::Value> {
 fn a_missing_peer_is_named_in_the_output_and_in_every_file_of_the_report() {
     let host = Host::new("bench-peer");
     let folder = host.dir.path().join("report");
-    let nowhere = host.dir.path().join("nowhere");
+    let empty = host.dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
     let only = "1 KiB received N=1 beside zenoh SHM";
-    let arguments = ["bench", "local", "--quick", "--only", only, "--peers", nowhere.to_str().unwrap(), "--report"];
+    let arguments = ["bench", "local", "--quick", "--only", only, "--peers", empty.to_str().unwrap(), "--report"];
     let (good, said, errors) = outcome(host.rgaps(&arguments).arg(&folder));
     // A table on a terminal may break lines.
     assert!(good && said.contains("zenoh SHM") && said.contains("MISSING: "), "{said}{errors}");
     let rows = rows(&folder);
-    let why = format!("there is no program rgaps-peers in {}", nowhere.display());
+    let why = format!("there is no program rgaps-peers in {}", empty.display());
     assert_eq!((rows.len(), rows[0]["missing"].as_str()), (1, Some(why.as_str())), "{rows:?}");
-    let command = format!("rgaps bench local --quick --peers {} --only '{only}'", nowhere.display());
+    let command = format!("rgaps bench local --quick --peers {} --only '{only}'", empty.display());
     assert_eq!(rows[0]["command"].as_str(), Some(command.as_str()));
     for name in ["index.html", "report.md"] {
         assert!(std::fs::read_to_string(folder.join(name)).unwrap().contains("zenoh SHM"), "{name}");
     }
+}
+
+#[test]
+fn a_folder_of_peers_that_does_not_exist_is_an_error() {
+    let host = Host::new("bench-folder");
+    let nowhere = host.dir.path().join("nowhere");
+    let (good, _, errors) = outcome(host.rgaps(&["bench", "local", "--quick", "--peers"]).arg(&nowhere));
+    assert!(!good && errors.contains(&format!("--peers {}: there is no such folder", nowhere.display())), "{errors}");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The circumstances of a run: when, on what, and which versions.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use jiff::Timestamp;
 use rgaps_command::output;
 use serde::{Deserialize, Serialize};
+
+use crate::quoted;
 
 /// The circumstances of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +51,7 @@ impl Circumstances {
             gpu,
             commit: commit.to_owned(),
             versions: ours.into_iter().collect(),
-            command: std::env::args().skip(1).fold("rgaps".to_owned(), |all, argument| format!("{all} {argument}")),
+            command: command(std::env::args_os().skip(1)),
         }
     }
 
@@ -81,6 +84,11 @@ impl Circumstances {
     }
 }
 
+/// The command of a run, for a shell; what is not Unicode in an argument is shown as U+FFFD.
+fn command(arguments: impl Iterator<Item = OsString>) -> String {
+    arguments.fold("rgaps".to_owned(), |all, argument| format!("{all} {}", quoted(&argument.to_string_lossy())))
+}
+
 impl Machine {
     fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -109,4 +117,19 @@ fn locked(name: &str) -> String {
 pub(super) fn date(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| seconds.to_string(), |time| time.strftime("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn the_command_of_a_run_can_be_pasted_into_a_shell() {
+        let arguments = [&b"bench"[..], b"--only", b"64 B beside iceoryx2", b"--report", b"caf\xe9"];
+        let arguments = arguments.map(|argument| OsString::from_vec(argument.to_vec()));
+        let expected = "rgaps bench --only '64 B beside iceoryx2' --report 'caf\u{fffd}'";
+        assert_eq!(command(arguments.into_iter()), expected);
+    }
 }

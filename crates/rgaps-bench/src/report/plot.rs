@@ -13,7 +13,7 @@ use plotters::prelude::{Cartesian2d, IntoLogRange};
 use plotters::style::{BLACK, Color, RGBColor, WHITE};
 
 use crate::results::{Figure, figure};
-use crate::row::{Bound, Row};
+use crate::row::{Bound, Row, better};
 
 /// Width and height of a figure.
 pub(super) const SIZE: (u32, u32) = (860, 380);
@@ -203,7 +203,7 @@ where
         .x_labels(groups * 2 + 1)
         .x_label_formatter(&group)
         .x_desc(&*shown.axis)
-        .y_desc(&*shown.unit)
+        .y_desc(format!("{}, {} is better", shown.unit, better(&shown.unit)))
         .label_style(("sans-serif", 14))
         .draw()?;
     Ok(chart)
