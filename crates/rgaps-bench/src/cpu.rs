@@ -1,4 +1,4 @@
-//! Processor time of a process, and of this thread.
+//! What a process uses: processor time, wake-ups, memory, file descriptors and threads.
 
 use std::io;
 
@@ -9,6 +9,38 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn of_process(id: u32) -> io::Result<f64> {
     // Both are at most what was used: `schedstat` is exact, but of threads that run; `stat` is of all, in ticks.
     Ok(of_threads(id).max(of_stat(&std::fs::read_to_string(format!("/proc/{id}/stat"))?)?))
+}
+
+/// How often threads of a process have slept and woken again, without threads that have ended.
+pub(crate) fn wakeups(id: u32) -> io::Result<u64> {
+    let mut all = 0;
+    for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        // The thread may have ended meanwhile.
+        let Ok(text) = std::fs::read_to_string(task?.path().join("status")) else { continue };
+        all += field(&text, "voluntary_ctxt_switches:")?;
+    }
+    Ok(all)
+}
+
+/// Memory of a process, and shared memory that it has used.
+pub(crate) fn resident_bytes(id: u32) -> io::Result<u64> {
+    Ok(field(&std::fs::read_to_string(format!("/proc/{id}/status"))?, "VmRSS:")? << 10)
+}
+
+/// Open file descriptors of a process.
+pub(crate) fn open_fds(id: u32) -> io::Result<u64> {
+    Ok(std::fs::read_dir(format!("/proc/{id}/fd"))?.count() as u64)
+}
+
+/// Threads of a process.
+pub(crate) fn threads(id: u32) -> io::Result<u64> {
+    Ok(std::fs::read_dir(format!("/proc/{id}/task"))?.count() as u64)
+}
+
+/// A number of a text of /proc/PID/status.
+fn field(text: &str, name: &str) -> io::Result<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok());
+    value.ok_or_else(|| io::Error::other(format!("its status has no {name}")))
 }
 
 /// Seconds that the threads of a process have used, without those that have ended; 0 if the kernel does not say.

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Node, Publisher};
+use rgaps::{Loan, Node, Publisher};
 use rgaps_link::{Integrity, RingMemory};
 use rgaps_os::clock;
 
@@ -57,8 +57,12 @@ const DEPTH: u64 = 2;
 const WARM_UP: usize = 8;
 /// How many times the message's bytes are needed: two pools of ours, source and memory of the bare socket.
 const NEEDS: u64 = 10;
-/// The promised bound.
+/// The promised bound, and that of the first message after a time without any.
 const AT_MOST: Bound = Bound::AtMost(1.15);
+const AT_MOST_WHEN_COLD: Bound = Bound::AtMost(1.5);
+/// That time, and how many pairs of hosts spend it at once: each gives one figure.
+const IDLENESS: Duration = Duration::from_secs(60);
+const IDLE_PAIRS: usize = 8;
 
 /// Each size over loopback, with and without checksums, back to back and 30 times a second; with checksums, which are the default, beside the peers,
 /// too. Then the same with checksums between two network namespaces, if this machine and user can make them.
@@ -67,6 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     for integrity in [Integrity::Crc32c, Integrity::None] {
         part.extend(sizes(options, &Network::Loopback, integrity)?);
     }
+    part.rows.extend(after_idleness(options)?);
     match Network::namespaces() {
         Ok(network) => part.extend(sizes(options, &network, Integrity::Crc32c)?),
         Err(why) => part.left_out.push(format!("e2e between network namespaces: {why}")),
@@ -149,7 +154,7 @@ fn ours(integrity: Integrity) -> &'static str {
 }
 
 fn beside_all(options: &Options, size: Size<'_>) -> Result<Vec<Row>, BenchError> {
-    let mut journey = Journey::new(size)?;
+    let mut journey = Journey::of(size)?;
     let mut rows = Vec::new();
     let is_of_bare = |only: &String| only.ends_with(BARE) || only.ends_with(BARE_READER);
     if options.only.as_ref().is_none_or(is_of_bare) {
@@ -197,6 +202,37 @@ fn beside_bare(effort: Effort, size: Size<'_>, journey: &mut Journey) -> Result<
     Ok(rows)
 }
 
+/// The first message after a minute without any, on several pairs of hosts one after the other.
+fn after_idleness(options: &Options) -> Result<Option<Row>, BenchError> {
+    let (bytes, integrity, network) = (4 << 20, Integrity::Crc32c, &Network::Loopback);
+    let size = Size { bytes, name: "4 MiB", rounds: IDLE_PAIRS, integrity, network };
+    let case = size.case("the first one after a minute");
+    if !options.wants(&case) {
+        return Ok(None);
+    }
+    let mut both = Vec::new();
+    for _ in 0..size.rounds {
+        let (mut journey, mut reference) = (Journey::of(size)?, Reference::new(size)?);
+        for _ in 0..WARM_UP {
+            journey.round(bytes)?;
+            reference.round(bytes)?;
+        }
+        both.push((journey, reference));
+    }
+    std::thread::sleep(IDLENESS);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (number, (journey, reference)) in both.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            ours.push(journey.round(bytes)?);
+            theirs.push(reference.round(bytes)?);
+        } else {
+            theirs.push(reference.round(bytes)?);
+            ours.push(journey.round(bytes)?);
+        }
+    }
+    Ok(Some(Row::of_pairs((BENCH, case), BARE, MS, &Pairs::of(ours, theirs), Some(AT_MOST_WHEN_COLD))))
+}
+
 /// The time, and the processor time of all processes on both sides.
 fn beside_peer(folder: &Path, peer: &Peer, size: Size<'_>, journey: &mut Journey) -> Result<Vec<Row>, Failed> {
     let load = peers::Load { bytes: size.bytes, read: false, count: 1, depth: DEPTH };
@@ -231,7 +267,7 @@ impl Frames {
 }
 
 /// A publisher on one host, a subscriber process on another.
-struct Journey {
+pub(crate) struct Journey {
     // In drop order: clients before their managers.
     publisher: Publisher<Bytes>,
     _node: Node,
@@ -242,12 +278,22 @@ struct Journey {
 }
 
 impl Journey {
-    fn new(Size { bytes, integrity, network, .. }: Size<'_>) -> Result<Self, BenchError> {
+    fn of(size: Size<'_>) -> Result<Self, BenchError> {
+        let integrity = if size.integrity == Integrity::Crc32c { "crc32c" } else { "none" };
+        Self::new(size.network, size.bytes, |_| vec![("integrity", integrity.to_owned())])
+    }
+
+    /// Two hosts; `settings` gives what is particular to a side.
+    pub(crate) fn new(
+        network: &Network,
+        bytes: u64,
+        settings: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
-        let integrity = if integrity == Integrity::Crc32c { "crc32c" } else { "none" };
         let start = |side: usize| {
-            let settings = [&network.settings(side, ports)[..], &[("integrity", integrity.to_owned())]].concat();
-            Host::start_by(BENCH, |program| network.command(side, program), &settings)
+            // The last one counts.
+            let all = [network.settings(side, ports), settings(side)].concat();
+            Host::start_by(BENCH, |program| network.command(side, program), &all)
         };
         let hosts = [start(0)?, start(1)?];
         let subscribers = hosts[1].subscribers(TOPIC, 1, true)?;
@@ -267,19 +313,58 @@ impl Journey {
         self.hosts[1].cpu_seconds()
     }
 
+    /// One subscriber process more on each host.
+    pub(crate) fn visitors(&self) -> Result<[Subscribers; 2], BenchError> {
+        Ok([self.hosts[0].subscribers(TOPIC, 1, false)?, self.hosts[1].subscribers(TOPIC, 1, false)?])
+    }
+
+    /// The process numbers of both managers.
+    pub(crate) fn manager_ids(&self) -> [u32; 2] {
+        [self.hosts[0].id(), self.hosts[1].id()]
+    }
+
     /// ms from `publish` to the subscriber. The block is written just before, as by a camera.
-    fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
-        let failed = |error: rgaps::PublishError| BenchError::failed(BENCH, error);
+    pub(crate) fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
         let used = cpu::of_this_thread();
         let sequence = self.publisher.statistics().published + 1;
-        let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
+        let mut loan = self.loan(bytes)?;
         loan.fill(sequence as u8);
         host::mark(&mut loan, sequence);
         let start = clock::monotonic_ns();
-        let receipt = loan.publish().map_err(failed)?;
+        let published = loan.publish().map_err(failed)?.sequence;
         self.publishing_seconds += cpu::of_this_thread() - used;
-        Ok(self.subscribers.latency(receipt.sequence, start)? / 1e3)
+        Ok(self.subscribers.latency(published, start)? / 1e3)
     }
+
+    /// Seconds until the subscriber has the last of so many messages, published as soon as the pools have room. Only their ends are written.
+    pub(crate) fn stream(&mut self, bytes: u64, count: u64) -> Result<f64, BenchError> {
+        let start = clock::monotonic_ns();
+        let mut last = self.publisher.statistics().published;
+        for _ in 0..count {
+            let mut loan = self.loan(bytes)?;
+            host::mark(&mut loan, last + 1);
+            last = loan.publish().map_err(failed)?.sequence;
+        }
+        Ok(self.subscribers.latency(last, start)? / 1e6)
+    }
+
+    fn loan(&self, bytes: u64) -> Result<Loan<Bytes>, BenchError> {
+        self.publisher.loan(Bytes::new(bytes)).map_err(failed)
+    }
+
+    /// Messages that have arrived on the subscriber's host, and those of them that it copied from the ring.
+    pub(crate) fn arrived(&self) -> Result<(u64, u64), BenchError> {
+        let topics = self.hosts[1].node()?.topics().map_err(|error| BenchError::failed(BENCH, error))?;
+        let links: Vec<String> = topics.into_iter().flat_map(|topic| topic.links).collect();
+        let number_before =
+            |what| links.iter().find_map(|link| link.split_once(what)?.0.rsplit(' ').next()?.parse().ok());
+        let found = number_before(" messages, ").zip(number_before(" copied from the ring"));
+        found.ok_or_else(|| BenchError::failed(BENCH, format!("no counters of an arrival in {links:?}")))
+    }
+}
+
+fn failed(error: rgaps::PublishError) -> BenchError {
+    BenchError::failed(BENCH, error)
 }
 
 /// The bare socket, with a source that is written just before.

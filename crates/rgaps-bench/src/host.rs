@@ -91,6 +91,11 @@ impl Host {
         cpu::of_process(self.manager.id()).map_err(BenchError::system(self.bench, "the manager's threads"))
     }
 
+    /// The manager's process number.
+    pub(super) fn id(&self) -> u32 {
+        self.manager.id()
+    }
+
     /// Its runtime directory, for processes of the bench.
     pub(super) fn dir(&self) -> &std::path::Path {
         self.dir.path()

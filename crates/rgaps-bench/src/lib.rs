@@ -10,6 +10,7 @@ mod crowd;
 pub mod e2e;
 pub mod fanout;
 pub mod gpu;
+mod growth;
 pub mod host;
 pub mod link;
 pub mod local;
@@ -20,10 +21,13 @@ mod options;
 mod page;
 mod peers;
 pub mod rdma;
+mod rdma_e2e;
 mod report;
 mod results;
 mod ring;
 mod row;
+mod scan;
+mod soak;
 
 use std::path::PathBuf;
 
@@ -136,14 +140,29 @@ enum What {
         #[arg(long, value_enum, default_value = "tcp")]
         transport: Transport,
     },
-    /// Ring lengths, chunks and watermarks over rdma, with the credits that each sends.
-    Scan,
-    /// From host to host against a bare socket, and on a GPU against the paper's baseline.
+    /// Lengths of ring and chunk, and watermarks; over rdma with the credits that each sends, and with sizes of messages that land in place.
+    Scan {
+        /// Transport of the link.
+        #[arg(long, value_enum, default_value = "tcp")]
+        transport: Transport,
+    },
+    /// Whether memory, file descriptors, threads or latency drift from host to host over hours.
+    Soak {
+        /// How long.
+        #[arg(long, default_value_t = 1.0)]
+        hours: f64,
+    },
+    /// From host to host against a bare socket or `ib_write_bw`, and on a GPU against the paper's baseline.
     E2e {
+        /// Transport between the hosts; `rdma` takes host memory.
+        #[arg(long, value_enum, default_value = "tcp", conflicts_with = "device")]
+        transport: Transport,
         /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
         #[arg(long)]
         device: Option<Choice>,
     },
+    /// How latency, memory and wake-ups grow with topics, subscribers and hosts.
+    Growth,
     /// On a GPU: from a publisher's block to host memory, against a bare copy and the paper's baseline.
     Path1(Gpu),
     /// On a GPU: from host memory to 1, 2, 4 and 8 subscribers, against a bare copy and the paper's baseline.
@@ -152,8 +171,15 @@ enum What {
     Publish(Gpu),
     /// On a GPU: path1, publish, path3 and e2e.
     Gpu(Gpu),
-    /// All benches that need no GPU.
-    All,
+    /// All benches that need no GPU, without scan and soak unless they are asked for.
+    All {
+        /// Scan the settings of a tcp link, too.
+        #[arg(long)]
+        scan: bool,
+        /// Soak for so many hours, too.
+        #[arg(long, value_name = "HOURS")]
+        soak: Option<f64>,
+    },
     /// A waiting process of `notify`.
     #[command(hide = true)]
     NotifyWaiter(notify::WaiterArgs),
@@ -195,6 +221,13 @@ impl<'a> Bench<'a> {
         Self { command: format!("rgaps bench {arguments}"), run: Box::new(run) }
     }
 
+    fn of_soak(hours: f64) -> Self {
+        Self {
+            command: format!("rgaps bench soak --hours {hours}"),
+            run: Box::new(move |options| soak::run(options, hours)),
+        }
+    }
+
     fn of_gpu(setup: &'a gpu::Setup, what: gpu::What) -> Self {
         let command = format!("rgaps bench {} --device {}", what.name(), setup.device());
         Self { command, run: Box::new(move |_| gpu::run(setup, what)) }
@@ -212,7 +245,10 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
         Some(What::Gpu(gpu)) => return on_gpu(&gpu::ALL, gpu.device, arguments, format),
-        Some(What::E2e { device }) => match device::opened(*device)?.as_choice() {
+        Some(What::E2e { transport: Transport::Rdma, .. }) => {
+            vec![Bench::of_host("e2e --transport rdma", rdma_e2e::run)]
+        }
+        Some(What::E2e { device, .. }) => match device::opened(*device)?.as_choice() {
             Choice::Host => vec![Bench::of_host("e2e --device host", e2e::run)],
             gpu => return on_gpu(&[gpu::What::E2e], gpu, arguments, format),
         },
@@ -222,15 +258,18 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Fanout) => vec![Bench::of_host("fanout", fanout::run)],
         Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
-        Some(What::Scan) => vec![Bench::of_host("scan", rdma::scan)],
-        Some(What::All) | None => vec![
-            Bench::of_host("alloc", alloc::run),
-            Bench::of_host("notify", notify::run),
-            Bench::of_host("fanout", fanout::run),
-            Bench::of_host("local", local::run),
-            Bench::of_host("link", link::run),
-            Bench::of_host("e2e --device host", e2e::run),
+        Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
+        Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
+        Some(What::Scan { transport: Transport::Rdma }) => vec![
+            Bench::of_host("scan --transport rdma", rdma::scan),
+            Bench::of_host("scan --transport rdma", rdma_e2e::scan),
         ],
+        Some(What::Soak { hours }) => vec![Bench::of_soak(*hours)],
+        Some(What::All { scan, soak }) => {
+            let scan = scan.then(|| Bench::of_host("scan", scan::run));
+            of_all().into_iter().chain(scan).chain(soak.map(Bench::of_soak)).collect()
+        }
+        None => of_all(),
     };
     if let Some(folder) = arguments.peers.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(BenchError::NoPeers(folder.display().to_string()));
@@ -238,6 +277,19 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
     let mut report = Report::new(Circumstances::now(&arguments.commit, None));
     report.circumstances.versions.extend(arguments.peers.iter().flat_map(|folder| peers::versions(folder)));
     finish(measure_all(&benches, report, arguments, printer(format))?, arguments, format)
+}
+
+/// All that need no GPU and no hours.
+fn of_all<'a>() -> Vec<Bench<'a>> {
+    vec![
+        Bench::of_host("alloc", alloc::run),
+        Bench::of_host("notify", notify::run),
+        Bench::of_host("fanout", fanout::run),
+        Bench::of_host("local", local::run),
+        Bench::of_host("link", link::run),
+        Bench::of_host("e2e --device host", e2e::run),
+        Bench::of_host("growth", growth::run),
+    ]
 }
 
 /// Runs GPU benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.

@@ -1,13 +1,14 @@
 //! The page that a bench shares with its waiting processes: the current round, which processes have seen it, and when each of them woke.
 //!
-//! Words       `round` and the bare futex word: written by the bench; `seen`, `woke` and `proof` of a slot: by the process in that slot.
+//! Words       `round`, `awaited` and the bare futex word: written by the bench; `seen`, `woke` and `proof` of a slot: by the process in that slot,
+//!             which also rings `bell` if the bench waits for that round. So the bench sleeps while others work.
 //! Invariants  A process stores `woke` before `seen`, so a reader that finds the round in `seen` reads the time that belongs to it.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rgaps_os::{Access, Mapping, memfd};
+use rgaps_os::{Access, Mapping, futex, memfd};
 
 use crate::BenchError;
 use crate::measure::median;
@@ -18,15 +19,19 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const MARK: u64 = u64::MAX;
 /// In `seen`: the process has failed and printed why.
 const FAILED: u64 = u64::MAX - 1;
+/// In `awaited`: the bench does not wait.
+const NOTHING: u64 = u64::MAX - 2;
 /// Most processes on a page.
-const SLOTS: u64 = 16;
+const SLOTS: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
-/// How often the bench checks whether all have woken.
-const LOOK: Duration = Duration::from_micros(20);
+/// How long the bench sleeps before it looks again, if nobody rings.
+const LOOK: Duration = Duration::from_millis(1);
 
-// Offsets: the round, the bare futex word, and for each slot the round it has seen, when it woke, and its mapping.
+// Offsets: the round, the bare futex word, the round that the bench waits for, the bell, and for each slot the round it has seen, when it woke, and its mapping.
 const ROUND: u64 = 0;
 const WORD: u64 = 8;
+const AWAITED: u64 = 16;
+const BELL: u64 = 24;
 const SEEN: u64 = 64;
 const WOKE: u64 = SEEN + SLOTS * 8;
 const PROOF: u64 = WOKE + SLOTS * 8;
@@ -74,10 +79,7 @@ impl Page {
 
     /// The word that the bare futex waits on.
     pub(super) fn futex(&self) -> &AtomicU32 {
-        match self.mapping.atomic_u32(WORD) {
-            Ok(word) => word,
-            Err(error) => unreachable!("offsets of the page are constants: {error}"),
-        }
+        self.word32(WORD)
     }
 
     /// The current round.
@@ -88,7 +90,12 @@ impl Page {
     /// Called by the process in `slot`: it woke for `round` at `now`.
     pub(super) fn woke(&self, slot: u64, round: u64, now: u64) {
         self.word(WOKE + slot * 8).store(now, Ordering::Release);
-        self.word(SEEN + slot * 8).store(round, Ordering::Release);
+        self.word(SEEN + slot * 8).store(round, Ordering::SeqCst);
+        if self.word(AWAITED).load(Ordering::SeqCst) == round {
+            let bell = self.word32(BELL);
+            bell.fetch_add(1, Ordering::SeqCst);
+            futex::wake_all(bell);
+        }
     }
 
     /// Called by the process in `slot`: it is waiting.
@@ -115,7 +122,7 @@ impl Page {
 
     /// Waits until the first `count` processes are waiting.
     pub(super) fn wait_until_ready(&self, count: u64) -> Result<(), BenchError> {
-        self.wait_until(count, MARK, "a waiting process did not start", Duration::from_millis(1))
+        self.wait_until(count, MARK, "a waiting process did not start")
     }
 
     /// Waits until the first `count` processes have woken for `round`; µs from `start` (monotonic) to the median one.
@@ -125,16 +132,18 @@ impl Page {
 
     /// The same; µs from `start` to each of them.
     pub(super) fn latencies(&self, count: u64, round: u64, start: u64) -> Result<Vec<f64>, BenchError> {
-        self.wait_until(count, round, "a waiting process did not wake", LOOK)?;
+        self.wait_until(count, round, "a waiting process did not wake")?;
         let woke = (0..count).map(|slot| self.word(WOKE + slot * 8).load(Ordering::Acquire));
         Ok(woke.map(|woke| woke.saturating_sub(start) as f64 / 1e3).collect())
     }
 
-    fn wait_until(&self, count: u64, seen: u64, otherwise: &str, look: Duration) -> Result<(), BenchError> {
+    fn wait_until(&self, count: u64, seen: u64, otherwise: &str) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
+        self.word(AWAITED).store(seen, Ordering::SeqCst);
         for slot in 0..count {
             loop {
-                match self.word(SEEN + slot * 8).load(Ordering::Acquire) {
+                let bell = self.word32(BELL).load(Ordering::SeqCst);
+                match self.word(SEEN + slot * 8).load(Ordering::SeqCst) {
                     found if found == seen => break,
                     FAILED => return Err(BenchError::failed(self.bench, "a process of the bench failed, see above")),
                     _ => {}
@@ -142,10 +151,18 @@ impl Page {
                 if Instant::now() > deadline {
                     return Err(BenchError::failed(self.bench, format!("{otherwise} within {PATIENCE:?}")));
                 }
-                std::thread::sleep(look);
+                futex::wait(self.word32(BELL), bell, LOOK);
             }
         }
+        self.word(AWAITED).store(NOTHING, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn word32(&self, offset: u64) -> &AtomicU32 {
+        match self.mapping.atomic_u32(offset) {
+            Ok(word) => word,
+            Err(error) => unreachable!("offsets of the page are constants: {error}"),
+        }
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {

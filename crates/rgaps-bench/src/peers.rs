@@ -27,8 +27,6 @@ use crate::page::PATIENCE;
 use crate::row::Row;
 use crate::{BenchError, cpu, host};
 
-/// How often the bench looks for a line.
-const LOOK: Duration = Duration::from_micros(20);
 /// The longest time in which a message reaches subscribers that are connected; first attempts wait less.
 const HELLO: Duration = Duration::from_secs(8);
 /// Rounds beside a peer end after this time: some need seconds for a large message.
@@ -341,7 +339,10 @@ impl Process {
                 Ok(0) => return Err(self.ended()),
                 Ok(n) => self.read.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(LOOK),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    rgaps_os::poll::readable(&self.stdout, left).map_err(|error| error.to_string())?;
+                }
                 Err(error) => return Err(format!("the {}: {error}", self.name)),
             }
         }

@@ -148,7 +148,7 @@ fn case(
 }
 
 /// MB/s of perftest's `ib_write_bw`, for a number of writes of a given length.
-fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f64, BenchError> {
+pub(crate) fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f64, BenchError> {
     let command = |device: &str| {
         let mut command = Command::new("ib_write_bw");
         let count = [bytes.to_string(), writes.to_string(), (write_port()).to_string()];
