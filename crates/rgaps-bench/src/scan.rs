@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut rows = Vec::new();
     for ring_mib in rings {
         for chunk_kib in [64, 256, 1024] {
-            for divisor in [0, 2, 8, 32] {
+            for divisor in [0, 2, 4, 8] {
                 let watermark = if divisor == 0 { "none".to_owned() } else { format!("1/{divisor}") };
                 let case = format!("tcp, ring {ring_mib} MiB, chunk {chunk_kib} KiB, watermark {watermark}");
                 if !options.wants(&case) {

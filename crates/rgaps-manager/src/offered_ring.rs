@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::Seen;
-use rgaps_control::wire::{Integrity, RingOffer, RingRefusal, RingRequest};
+use rgaps_control::wire::{Integrity, RECORD_ALIGNMENT_MAX, RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{Config, HostId, text};
 use rgaps_link::record::HEADER_BYTES;
 use rgaps_link::tcp::{ConnectError, LinkToken, TcpOptions};
 use rgaps_link::{FlowControl, RingGeometry, RingOptions, Watermark};
+
+use crate::envelope::ENVELOPE_BYTES_MAX;
 
 /// Requests rings of other hosts: over the network, or in tests by a call.
 pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
@@ -38,9 +40,13 @@ pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
     }
 }
 
-/// Payload bytes of a chunk, without its record's header.
+/// Payload bytes of a record: those of a chunk, and of the envelope before a message's first bytes, so that a message of one chunk is one record. In a
+/// ring without room for that, the envelope takes its bytes from the first chunk.
 pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
-    u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
+    let most = (config.ring_bytes - config.watermark_bytes()) / 2;
+    let has_room = config.chunk_bytes + RECORD_ALIGNMENT_MAX <= most;
+    let chunk_bytes = u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX);
+    if has_room { chunk_bytes.saturating_add(ENVELOPE_BYTES_MAX as u32) } else { chunk_bytes - HEADER_BYTES as u32 }
 }
 
 pub(crate) fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
