@@ -1,10 +1,16 @@
-//! The cost of an idle topic for each host's manager, in resident memory.
+//! The cost of an idle topic for each host's manager: resident memory, and wake-ups.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::world::{World, name, within_limit};
 
 const TOPICS: usize = 16;
 const LIMIT_BYTES: u64 = 1 << 20;
+/// Longer than any thread of a link waits before it looks for something to do.
+const WHILE: Duration = Duration::from_millis(2500);
 
 /// Resident bytes of a process, including shared memory that any process has touched.
 fn resident_bytes(pid: u32) -> u64 {
@@ -73,4 +79,34 @@ fn an_idle_topic_with_a_link_costs_each_manager_less_than_a_mebibyte() {
         clients.iter_mut().for_each(|client| client.take(world, 4));
     }
     idle.await_cost_below(LIMIT_BYTES, before, "after its traffic has stopped");
+}
+
+/// How often each thread of a process that serves a link has slept.
+fn sleeps_of_links(pid: u32) -> BTreeMap<String, String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let of_links = tasks.filter_map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let is_of_link = ["rgaps-sender", "rgaps-arrival"].contains(&field("Name:")?);
+        is_of_link.then(|| Some((field("Pid:")?.to_owned(), field("voluntary_ctxt_switches:")?.to_owned())))?
+    });
+    of_links.collect()
+}
+
+#[test]
+fn a_link_of_an_idle_topic_wakes_no_thread_and_its_next_message_arrives() {
+    let Some(Idle { world, mut clients, managers }) = Idle::new() else { return };
+    connect(&world, &mut clients, "idle", TOPICS);
+    let sleeps = || managers.map(sleeps_of_links);
+    let links = sleeps();
+    // One more: the topic with which everything was used once.
+    assert_eq!(links.map(|links| links.len()), [TOPICS + 1; 2]);
+    let is_quiet = within_limit(|| {
+        let before = sleeps();
+        thread::sleep(WHILE);
+        (before == sleeps()).then_some(())
+    });
+    assert!(is_quiet.is_some(), "threads of links still wake up");
+    clients[0].publish(&world, 1, 4096);
+    clients[1].take(&world, 1);
 }

@@ -1,4 +1,4 @@
-//! `bench growth`: how latency, the managers' memory and their wake-ups grow with topics, subscribers and hosts.
+//! `bench growth`: how latency, a manager's memory and its wake-ups grow with topics, subscribers and hosts.
 //!
 //! Each quantity is measured at several counts, and the exponent of a power law is fitted: 0 is no growth, 1 is growth with the count. A row compares
 //! the fitted growth over the whole range with that of the bound: with the count for latency and memory, and none for the wake-ups of managers whose
@@ -37,9 +37,9 @@ const SAME: f64 = 1.2;
 struct Point {
     count: u64,
     latency_us: f64,
-    /// Resident memory of all managers.
+    /// Resident memory of a manager, on average.
     memory_mib: f64,
-    /// Wake-ups a second of all managers while nothing is published.
+    /// Wake-ups a second of a manager while nothing is published, on average.
     wakeups: f64,
 }
 
@@ -80,23 +80,22 @@ fn growth(what: &str, counts: &[u64], measure: impl Fn(u64) -> Result<Point, Ben
     let mut rows = Vec::new();
     let quantities: [(&str, Of); 3] = [
         ("latency", |point| point.latency_us),
-        ("memory of the managers", |point| point.memory_mib),
-        ("wake-ups of idle managers", |point| point.wakeups),
+        ("memory of a manager", |point| point.memory_mib),
+        ("wake-ups of an idle manager", |point| point.wakeups),
     ];
     for (name, of) in quantities {
         let exponent = exponent(&points.iter().map(|point| (point.count as f64, of(point))).collect::<Vec<_>>());
         exponents.push(exponent);
         let case = format!("{what}: {name}, {first} to {last}");
-        // More hosts are more managers.
         let (reference, most, bound) = match (what, name) {
-            ("topics", "wake-ups of idle managers") => ("no growth", 1.0, SAME),
+            ("topics", "wake-ups of an idle manager") => ("no growth", 1.0, SAME),
             _ => ("growth with the count", range, 1.0),
         };
         let figures = (range.powf(exponent), most);
         rows.push(Row::of((BENCH, case), reference, "times", figures, Some(Bound::AtMost(bound))));
     }
     lines.push(("exponent".to_owned(), exponents));
-    let columns = [what, "latency, us", "managers, MiB", "wake-ups/s, idle"].map(str::to_owned).to_vec();
+    let columns = [what, "latency, us", "manager, MiB", "wake-ups/s, idle"].map(str::to_owned).to_vec();
     let title = format!("Growth with {what}");
     let table = Table { number: None, title, columns, lines, unit: "each column".into() };
     Ok(Part { rows, tables: vec![table], ..Part::default() })
@@ -213,8 +212,9 @@ impl Flow {
         };
         let (start, before) = (Instant::now(), all(cpu::wakeups)?);
         std::thread::sleep(IDLE);
-        let wakeups = (all(cpu::wakeups)? - before) as f64 / start.elapsed().as_secs_f64();
-        let memory_mib = all(cpu::resident_bytes)? as f64 / f64::from(1 << 20);
+        let average = |sum: u64| sum as f64 / hosts.len() as f64;
+        let wakeups = average(all(cpu::wakeups)? - before) / start.elapsed().as_secs_f64();
+        let memory_mib = average(all(cpu::resident_bytes)?) / f64::from(1 << 20);
         Ok(Point { count, latency_us: median(rounds), memory_mib, wakeups })
     }
 }

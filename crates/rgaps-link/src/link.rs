@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_os::{Access, Mapping};
+use rgaps_os::{Access, EventFd, Mapping};
 
 use crate::counters::{ReceiverCounters, SenderCounters};
 use crate::error::LinkError;
@@ -236,6 +236,9 @@ pub trait LinkReceiver: Send {
     /// The next record, in order, or `None` after `timeout`. The caller may hold several, for copies under way. After the link has ended it
     /// returns the records that had arrived, then the error in every call.
     fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError>;
+
+    /// From now on `next` and `next_into` return `None` early when `event` is readable, so that a consumer can wait long.
+    fn wake_by(&mut self, event: Arc<EventFd>);
 
     /// As `next`, but the data of records go where `landing` says, if the transport can bring them there and the link has flow control. Of a record
     /// that has landed (`RingRecord::has_landed`) nothing is in the ring. It is released as any other.

@@ -35,8 +35,11 @@ mod loans;
 mod messages;
 pub(crate) mod setup;
 
-/// How often a waiting worker checks whether it should stop.
+/// How often a worker that waits for records sends credit that is not due, and looks for memory to give back.
 const TICK: Duration = Duration::from_millis(200);
+/// How often it looks when nothing has arrived for `QUIET_AFTER`, while its pool has memory to give back.
+const QUIET_TICK: Duration = Duration::from_secs(2);
+const QUIET_AFTER: Duration = Duration::from_secs(4);
 /// How long the worker waits for a copy before it checks the link again.
 const COPY_TICK: Duration = Duration::from_millis(5);
 /// How long a device may complete no copy before the connection ends.
@@ -70,6 +73,8 @@ pub(crate) struct Arrival {
     copied_at: Instant,
     /// When credit was last sent that was not due.
     flushed_at: Instant,
+    /// When the last record arrived.
+    heard_at: Instant,
     idle: Idle,
     torn: u64,
 }
@@ -102,6 +107,7 @@ impl Arrival {
             copies: PoolingCopy::new(COPIES_MAX),
             copied_at: Instant::now(),
             flushed_at: Instant::now(),
+            heard_at: Instant::now(),
             idle: Idle::default(),
             torn: 0,
         };
@@ -117,8 +123,11 @@ impl Arrival {
         let entered = span.entered();
         tracing::info!("connected over {}", setup.transport_text);
         setup.control.set_status(format!("from {}: connected over {}", setup.host_name, setup.transport_text));
+        self.link.wake_by(self.messages.setup.control.event().clone());
         let why = loop {
             self.show();
+            // Before looking at what the manager has changed: a later change signals again.
+            let _ = self.messages.setup.control.event().drain();
             if self.messages.setup.control.should_stop() {
                 break "told to stop".to_owned();
             }
@@ -153,9 +162,12 @@ impl Arrival {
     /// Handles one record or one completed copy, whichever is first.
     fn turn(&mut self) -> Result<(), String> {
         let copying = !self.landed.is_empty();
-        let timeout = if copying { Duration::ZERO } else { TICK };
+        let timeout = if copying { Duration::ZERO } else { self.patience() };
         match self.link.next_into(timeout, &mut self.messages).map_err(|error| error.to_string())? {
-            Some(record) => self.accept(record)?,
+            Some(record) => {
+                self.heard_at = Instant::now();
+                self.accept(record)?;
+            }
             None if copying => {
                 self.wait_for_copy(COPY_TICK)?;
                 self.settle()?;
@@ -171,6 +183,16 @@ impl Arrival {
             self.flush_credit();
         }
         Ok(())
+    }
+
+    /// How long to wait for a record. An idle topic whose memory is given back costs no wake-ups: the next record, or the manager, ends the wait.
+    fn patience(&self) -> Duration {
+        let is_quiet = self.heard_at.elapsed() >= QUIET_AFTER && !self.messages.granted.is_in_use();
+        match is_quiet {
+            false => TICK,
+            true if Idle::has_memory(self.messages.state.pool.as_ref()) => QUIET_TICK,
+            true => Duration::MAX,
+        }
     }
 
     fn flush_credit(&mut self) {

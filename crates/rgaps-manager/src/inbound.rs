@@ -25,6 +25,8 @@ pub(crate) enum Inbound {
 #[derive(Debug)]
 pub(crate) struct ArrivalControl {
     stop: AtomicBool,
+    /// Wakes the worker: it is to stop, its memory is evicted, or subscribers have joined.
+    event: Arc<EventFd>,
     status: Mutex<String>,
     counts: [AtomicU64; 6],
     token: LinkToken,
@@ -45,9 +47,16 @@ pub(crate) struct Newcomer {
 
 impl ArrivalControl {
     /// For a ring that is offered with this token.
-    pub(crate) fn new(status: String, token: LinkToken, slot: PublisherSlot, place: LinkPermit) -> Self {
+    pub(crate) fn new(
+        status: String,
+        event: Arc<EventFd>,
+        token: LinkToken,
+        slot: PublisherSlot,
+        place: LinkPermit,
+    ) -> Self {
         Self {
             stop: AtomicBool::new(false),
+            event,
             status: Mutex::new(status),
             counts: Default::default(),
             token,
@@ -75,6 +84,16 @@ impl ArrivalControl {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Makes the worker look.
+    pub(crate) fn wake(&self) {
+        let _ = self.event.signal();
+    }
+
+    pub(crate) fn event(&self) -> &Arc<EventFd> {
+        &self.event
     }
 
     pub(crate) fn should_stop(&self) -> bool {
@@ -120,6 +139,7 @@ impl Inbound {
                 newcomers.push(newcomer);
                 drop(newcomers);
                 control.has_newcomers.store(true, Ordering::Release);
+                control.wake();
             }
         }
     }

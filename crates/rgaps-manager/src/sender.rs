@@ -413,9 +413,7 @@ impl Sender {
                 Ok(true) => active = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
-                    // A device wakes no thread when a message is complete.
-                    let tick = if self.reader.awaits_bytes() { READY_TICK } else { TICK };
-                    if let Err(error) = link.wait(tick, &[self.setup.control.event().as_fd()]) {
+                    if let Err(error) = link.wait(self.tick(), &[self.setup.control.event().as_fd()]) {
                         return error.into();
                     }
                 }
@@ -446,6 +444,21 @@ impl Sender {
                 return format!("no credit has come for {} ms", waited.as_millis()).into();
             }
             self.demote_if_stalled(since);
+        }
+    }
+
+    /// How long to wait for the link, a publisher or the manager.
+    fn tick(&self) -> Duration {
+        let is_idle = self.outbox.is_empty()
+            && self.without_pool.is_empty()
+            && self.demoted_at.is_none()
+            && !self.setup.control.owes()
+            && self.gap_notices.are_settled(&self.reader, &self.sent);
+        match self.reader.awaits_bytes() {
+            // A device wakes no thread when a message is complete.
+            true => READY_TICK,
+            false if is_idle => Duration::MAX,
+            false => TICK,
         }
     }
 

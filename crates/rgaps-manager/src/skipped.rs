@@ -29,6 +29,13 @@ struct Missed {
     poisoned: u64,
 }
 
+impl Missed {
+    fn of(reader: &ReaderPort) -> Self {
+        let counters = reader.counters();
+        Self { passed: reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned }
+    }
+}
+
 /// When a sender looked for skipped messages, on its present connection.
 #[derive(Debug, Default)]
 pub(crate) struct GapNotices {
@@ -57,6 +64,12 @@ impl GapNotices {
         self.post_trailing(context, link)
     }
 
+    /// Whether nothing is to be named until a publisher publishes or leaves, both of which wake the sender.
+    pub(crate) fn are_settled(&self, reader: &ReaderPort, sent: &SentMessages) -> bool {
+        let is_looked_for = self.looked.is_some_and(|(missed, _)| missed == Some(Missed::of(reader)));
+        is_looked_for && !sent.has_left() && self.looked_for_new == Some((reader.losses_so_far(), reader.poisoned()))
+    }
+
     /// Names the last messages of publishers if they were skipped and no message of the publisher has followed. Looks for them if the reader has lost
     /// messages since the last look, or publishers have left; at most once in `LOOK_EVERY`.
     fn post_trailing(&mut self, context: &mut SendContext<'_>, link: &mut dyn LinkSender) -> Result<(), PostError> {
@@ -64,9 +77,7 @@ impl GapNotices {
         if self.looked.is_some_and(|(_, at)| at.elapsed() < LOOK_EVERY) || context.reader.awaits_bytes() {
             return Ok(());
         }
-        let counters = context.reader.counters();
-        let missed =
-            Missed { passed: context.reader.losses_so_far(), lost: counters.lost, poisoned: counters.poisoned };
+        let missed = Missed::of(context.reader);
         context.control.take_left().into_iter().for_each(|(publisher, last)| context.sent.mark_left(publisher, last));
         if self.looked.is_some_and(|(before, _)| before == Some(missed)) && !context.sent.has_left() {
             context.control.mark_settled();

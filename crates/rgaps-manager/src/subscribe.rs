@@ -16,6 +16,7 @@ use rgaps_device::{BufferSpec, DeviceError, HostBuffer, PayloadAccess};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{Incoming, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
+use rgaps_os::EventFd;
 use rgaps_shm::manager::last_received::{LastReceived, last_received_within};
 use rgaps_shm::writer::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSlot, PublisherSpec, WriterPort};
@@ -172,7 +173,10 @@ impl SubscribeManager {
     /// Evicts a port, since others need its memory: at once if it is not connected.
     pub(crate) fn evict(&self, topic: &mut Topic, host: HostId) {
         match topic.inbound.get(&host) {
-            Some(Inbound::Active(control)) => self.withdraw(control.token()),
+            Some(Inbound::Active(control)) => {
+                control.wake();
+                self.withdraw(control.token());
+            }
             Some(Inbound::Idle(state)) if state.is_evicted() => self.end(topic, host),
             _ => {}
         }
@@ -309,9 +313,10 @@ impl SubscribeManager {
         let made = place.map_err(RingRefusal::NoRoom).and_then(|place| {
             let ring = self.ring(request).map_err(RingRefusal::Failed)?;
             let token = TopicId::random().map_err(|error| RingRefusal::Failed(error.to_string()))?;
-            Ok((ring, token, place))
+            let event = EventFd::new().map_err(|error| RingRefusal::Failed(error.to_string()))?;
+            Ok((ring, token, place, Arc::new(event)))
         });
-        let (MadeRing { end: ring, buffer, rdma }, token, place) = match made {
+        let (MadeRing { end: ring, buffer, rdma }, token, place, event) = match made {
             Ok(made) => made,
             Err(why) => {
                 depart(topic, request.host, *state);
@@ -320,7 +325,7 @@ impl SubscribeManager {
         };
         let link_token = LinkToken(token.0);
         let status = format!("from {}: offered", request.host_name);
-        let control = Arc::new(ArrivalControl::new(status, link_token, slot, place));
+        let control = Arc::new(ArrivalControl::new(status, event, link_token, slot, place));
         let setup = ArrivalSetup {
             topic: topic.id,
             key: topic.key.clone(),

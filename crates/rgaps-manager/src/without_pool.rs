@@ -25,6 +25,10 @@ impl WithoutPool {
         self.0.remove(place)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a message of this publisher is there.
     pub(crate) fn has_of(&self, publisher: u64) -> bool {
         self.0.iter().any(|(held, _)| held.info().publisher == publisher)

@@ -9,10 +9,11 @@
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_os::SharedBytes;
+use rgaps_os::{EventFd, SharedBytes};
 use rustix::io::Errno;
 
 use crate::counters::ReceiverCounters;
@@ -141,6 +142,7 @@ impl ReceiverEnd {
             to_repost: 0,
             requests_to_repost: 0,
             liveness: LivenessSocket::new(liveness),
+            wake: None,
             ended: None,
             options,
             counters: ReceiverCounters::default(),
@@ -183,6 +185,7 @@ pub struct RdmaReceiver {
     /// Receives that credit requests used.
     requests_to_repost: u32,
     liveness: LivenessSocket,
+    wake: Option<Arc<EventFd>>,
     ended: Option<LinkError>,
     options: RdmaOptions,
     counters: ReceiverCounters,
@@ -393,9 +396,16 @@ impl RdmaReceiver {
             // After an announced end the liveness socket stays readable, so wait only for completions.
             let own = [self.completions.fd(), self.liveness.fd()];
             let awaited = if said == Said::Nothing { &own[..] } else { &own[..1] };
-            socket::wait_readable(awaited, rest, &[])?;
+            let others: &[BorrowedFd<'_>] = match &self.wake {
+                Some(event) => &[event.as_fd()],
+                None => &[],
+            };
+            let woken = socket::wait_readable(awaited, rest, others)?;
             self.completions.drain_events()?;
             self.counters.wakes += 1;
+            if woken.others != 0 && !woken.link {
+                return Ok(None);
+            }
         }
     }
 
@@ -459,6 +469,10 @@ impl LinkReceiver for RdmaReceiver {
         let start = Instant::now();
         let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
         self.next_until(deadline).map_err(|error| self.end(error))
+    }
+
+    fn wake_by(&mut self, event: Arc<EventFd>) {
+        self.wake = Some(event);
     }
 
     fn release(&mut self, record: RingRecord) -> Result<Release, LinkError> {

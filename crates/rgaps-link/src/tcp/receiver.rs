@@ -17,9 +17,11 @@
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rgaps_os::EventFd;
 use rustix::io::Errno;
 
 use crate::counters::ReceiverCounters;
@@ -61,6 +63,7 @@ pub struct TcpReceiver {
     unsent: UnsentCredit,
     /// Since when the socket has been empty. The clock is read only after an empty read.
     silent_since: Option<Instant>,
+    wake: Option<Arc<EventFd>>,
     gave_back: bool,
     ended: Option<LinkError>,
     counters: ReceiverCounters,
@@ -166,6 +169,7 @@ impl TcpReceiver {
             credit: CreditBatch::new(geometry.watermark_bytes()),
             unsent: UnsentCredit::new(geometry.integrity()),
             silent_since: None,
+            wake: None,
             gave_back: true,
             ended: None,
             counters: ReceiverCounters::default(),
@@ -285,7 +289,7 @@ impl TcpReceiver {
         }
     }
 
-    /// Waits for bytes after an empty read, until the deadline at most. `false` at the deadline.
+    /// Waits for bytes after an empty read, until the deadline at most. `false` at the deadline, and when the consumer is to be woken.
     fn wait(&mut self, deadline: Instant) -> Result<bool, LinkError> {
         let now = Instant::now();
         let missing = self.missing();
@@ -305,13 +309,14 @@ impl TcpReceiver {
         } else if let Some(give_back_in) = give_back_in {
             rest = rest.min(give_back_in);
         }
-        let is_readable = socket::wait_to_receive(&self.stream, rest, self.unsent.is_pending())
+        let wake = self.wake.as_ref().map(|event| event.as_fd());
+        let (is_readable, is_woken) = socket::wait_to_receive(&self.stream, rest, self.unsent.is_pending(), wake)
             .map_err(|errno| broken("waiting for records", errno))?;
         if is_readable {
             self.silent_since = None;
             self.counters.wakes += 1;
         }
-        Ok(true)
+        Ok(is_readable || !is_woken)
     }
 
     /// Frees the ring's pages, once, if no record has arrived for long and the consumer holds nothing. Returns in how long that is to be done.
@@ -424,6 +429,10 @@ impl LinkReceiver for TcpReceiver {
 
     fn next(&mut self, timeout: Duration) -> Result<Option<RingRecord>, LinkError> {
         self.next_until(timeout, None)
+    }
+
+    fn wake_by(&mut self, event: Arc<EventFd>) {
+        self.wake = Some(event);
     }
 
     fn next_into(&mut self, timeout: Duration, landing: &mut dyn Landing) -> Result<Option<RingRecord>, LinkError> {

@@ -91,18 +91,37 @@ pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io
     wait_for(stream, PollFlags::OUT | PollFlags::IN, timeout)
 }
 
-/// Waits until the socket is readable or, with `to_send`, writable. Returns whether it is readable.
-pub(crate) fn wait_to_receive(stream: &TcpStream, timeout: Duration, to_send: bool) -> rustix::io::Result<bool> {
+/// Waits until the socket is readable or, with `to_send`, writable, or `other` is readable. Returns whether the socket is readable, and whether `other`
+/// is.
+pub(crate) fn wait_to_receive(
+    stream: &TcpStream,
+    timeout: Duration,
+    to_send: bool,
+    other: Option<BorrowedFd<'_>>,
+) -> rustix::io::Result<(bool, bool)> {
     let flags = if to_send { PollFlags::OUT | PollFlags::IN } else { PollFlags::IN };
-    wait_for(stream, flags, timeout).map(|(_, readable)| readable)
+    let own = PollFd::new(stream, flags);
+    let Some(other) = other else {
+        let mut fds = [own];
+        poll_for(&mut fds, timeout)?;
+        return Ok((events_of(&fds[0]).1, false));
+    };
+    let mut fds = [own, PollFd::from_borrowed_fd(other, PollFlags::IN)];
+    poll_for(&mut fds, timeout)?;
+    Ok((events_of(&fds[0]).1, !fds[1].revents().is_empty()))
 }
 
 fn wait_for(stream: &TcpStream, flags: PollFlags, timeout: Duration) -> rustix::io::Result<(bool, bool)> {
     let mut fds = [PollFd::new(stream, flags)];
     poll_for(&mut fds, timeout)?;
-    let events = fds[0].revents();
+    Ok(events_of(&fds[0]))
+}
+
+/// Whether the socket is writable, and readable.
+fn events_of(socket: &PollFd<'_>) -> (bool, bool) {
+    let events = socket.revents();
     let broken = events.intersects(PollFlags::ERR | PollFlags::HUP);
-    Ok((broken || events.contains(PollFlags::OUT), broken || events.contains(PollFlags::IN)))
+    (broken || events.contains(PollFlags::OUT), broken || events.contains(PollFlags::IN))
 }
 
 /// Waits until one of the link's own file descriptors or one of the others is readable or broken.

@@ -74,6 +74,11 @@ impl Granted {
         (self.loans.len() + self.unwanted.len()) as u64
     }
 
+    /// Whether blocks are granted, or will be.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.bytes_wanted() > 0 || self.count() > 0
+    }
+
     /// Whether no large message has arrived for a while, for the first time. From then on nothing is wanted.
     pub(super) fn becomes_idle(&mut self) -> bool {
         let becomes_idle = self.bytes_wanted() > 0 && self.last_at.elapsed() >= IDLE;
