@@ -5,9 +5,11 @@
 //!   bare  ib_write_bw: as many bytes, in writes of a chunk each, between the same two ports
 //! ```
 //!
-//! Two managers of this machine, one on each of two ports. The rate is that of several messages, from the first `publish` until the subscriber has
+//! Two managers in network namespaces that have the addresses of two devices: in the virtual machine of `./dev bench-rdma`. The rate is that of several messages, from the first `publish` until the subscriber has
 //! the last message. `bench scan` measures the same messages with landing in place and through the ring, size by size: `rdma_landing_bytes` should
 //! be the smallest size at which landing is as fast.
+
+use std::net::IpAddr;
 
 use rgaps_link::rdma::Candidate;
 
@@ -41,14 +43,14 @@ const SCAN_MESSAGES: u64 = 256;
 
 /// The sizes, each as ours / bare.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
-    let ports = candidates().map_err(|why| BenchError::failed(BENCH, why))?;
+    let (ports, network) = hosts()?;
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for (bytes, size) in SIZES {
         let case = format!("{size} (ours: rdma)");
         if !options.wants(&case) {
             continue;
         }
-        let mut journey = journey(&ports, bytes, 1)?;
+        let mut journey = journey(&ports, &network, bytes, 1)?;
         let count = ROUND_BYTES / bytes;
         journey.stream(bytes, WARM_UP)?;
         let before = journey.arrived()?;
@@ -68,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
 
 /// Sizes of messages: landing in place against the ring.
 pub(crate) fn scan(options: &Options) -> Result<Part, BenchError> {
-    let ports = candidates().map_err(|why| BenchError::failed(BENCH, why))?;
+    let (ports, network) = hosts()?;
     let mut rows = Vec::new();
     for (bytes, size) in SCAN_SIZES {
         let case = format!("landing in place, {size}");
@@ -76,7 +78,7 @@ pub(crate) fn scan(options: &Options) -> Result<Part, BenchError> {
             continue;
         }
         let count = (SCAN_BYTES / bytes).min(SCAN_MESSAGES);
-        let [mut landing, mut ring] = [journey(&ports, bytes, bytes)?, journey(&ports, bytes, 0)?];
+        let [mut landing, mut ring] = [journey(&ports, &network, bytes, bytes)?, journey(&ports, &network, bytes, 0)?];
         let rate =
             |journey: &mut Journey| journey.stream(bytes, count).map(|took| megabytes_per_second(count * bytes, took));
         for journey in [&mut landing, &mut ring] {
@@ -88,8 +90,28 @@ pub(crate) fn scan(options: &Options) -> Result<Part, BenchError> {
     Ok(rows.into())
 }
 
-/// Two hosts of this machine, each with one of the ports. Messages of at least `landing_bytes` land in place; 0: none.
-fn journey(ports: &(Candidate, Candidate), bytes: u64, landing_bytes: u64) -> Result<Journey, BenchError> {
+/// Two ports, and namespaces with their addresses.
+fn hosts() -> Result<((Candidate, Candidate), Network), BenchError> {
+    let failed = |why: String| BenchError::failed(BENCH, why);
+    let ports = candidates().map_err(failed)?;
+    let network = Network::namespaces().map_err(|why| failed(why.to_string()))?;
+    for (side, port) in [(0, &ports.0), (1, &ports.1)] {
+        let (address, wanted) = (port.gid.address(), network.address(side));
+        if address != IpAddr::from(wanted) {
+            let device = &port.device;
+            return Err(failed(format!("{device} has the address {address}, not {wanted}; run ./dev bench-rdma")));
+        }
+    }
+    Ok((ports, network))
+}
+
+/// Two hosts, each with one of the ports. Messages of at least `landing_bytes` land in place; 0: none.
+fn journey(
+    ports: &(Candidate, Candidate),
+    network: &Network,
+    bytes: u64,
+    landing_bytes: u64,
+) -> Result<Journey, BenchError> {
     let settings = |side: usize| {
         let port = if side == 0 { &ports.0 } else { &ports.1 };
         vec![
@@ -105,7 +127,7 @@ fn journey(ports: &(Candidate, Candidate), bytes: u64, landing_bytes: u64) -> Re
             ("rdma_timeout_ms", "30000".to_owned()),
         ]
     };
-    Journey::new(&Network::Loopback, bytes, settings)
+    Journey::new(network, bytes, settings)
 }
 
 fn megabytes_per_second(bytes: u64, seconds: f64) -> f64 {
