@@ -29,10 +29,11 @@ const WARM_UP: u64 = 4;
 /// Bytes of a chunk, and of a write of `ib_write_bw`.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// The sizes of the scan.
-const SCAN_SIZES: [(u64, &str); 6] = [
+const SCAN_SIZES: [(u64, &str); 7] = [
     (4 << 10, "4 KiB"),
     (16 << 10, "16 KiB"),
     (64 << 10, "64 KiB"),
+    (128 << 10, "128 KiB"),
     (256 << 10, "256 KiB"),
     (1 << 20, "1 MiB"),
     (4 << 20, "4 MiB"),

@@ -119,7 +119,7 @@ impl Default for Config {
             rdma_gid: String::new(),
             rdma_timeout_ms: 2_000,
             rdma_spin_us: 0,
-            rdma_landing_bytes: 64 << 10,
+            rdma_landing_bytes: 128 << 10,
             device: "auto".to_owned(),
             network: Range::Local.name().to_owned(),
             peers: Vec::new(),
