@@ -27,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -186,7 +186,8 @@ pub struct SubscriberWords {
     pub copied_bytes: AtomicU64,
     /// Messages taken and skipped because their description contradicts itself.
     pub malformed: AtomicU64,
-    /// 1 while it sleeps or is about to. Publishers make the system call only if a subscriber sleeps.
+    /// Not 0 while it sleeps or is about to: the count of publications that it sleeps on, or 1 for 0. Publishers make the system call only if a
+    /// subscriber sleeps that they have not woken since.
     pub asleep: AtomicU32,
 }
 

@@ -6,6 +6,9 @@
 //! A subscriber that releases a message may not write the word that publishers sleep on. So it can miss a publisher that is about to sleep; that
 //! publisher looks again after 2 ms (space.rs).
 //!
+//! A publisher that has woken a subscriber does not repeat the call until the subscriber announces another sleep: of many subscribers some do not run
+//! for long, and each message would cost a call for them.
+//!
 //! A subscriber announces its sleep in its own words (`asleep`), a publisher in its bit of the segment (`sleepers`). Several threads may wait for
 //! one publisher or subscriber: the word or bit stays set until the last of them has disarmed.
 
@@ -149,8 +152,8 @@ impl Wait for FutexWait {
         let mut own = self.lock();
         own.armed += u32::from(is_new);
         let calls = own.calls;
-        let seen = wake_up::announce_sleep(self.count(), || match &self.sleeper {
-            Sleeper::Subscriber(pages) => pages.words().asleep.store(1, Ordering::Relaxed),
+        let seen = wake_up::announce_sleep(self.count(), |announced| match &self.sleeper {
+            Sleeper::Subscriber(pages) => pages.words().asleep.store(announced, Ordering::Relaxed),
             Sleeper::Publisher(slot) => set_bit(&self.segment.header().space.0.sleepers, *slot),
         });
         drop(own);
@@ -365,6 +368,26 @@ mod tests {
         let mut waiter = topic.waiter();
         waiter.arm().unwrap();
         // A subscriber that sleeps is woken by one.
+        assert!(!makes_no_system_call(move || topic.subscribers.wake().unwrap()));
+    }
+
+    #[test]
+    fn one_that_was_woken_and_has_not_run_yet_costs_no_other_system_call() {
+        let armed_and_woken = || {
+            let mut topic = Topic::new();
+            let mut waiter = topic.waiter();
+            // Twice, since a count of 0 is announced as 1.
+            for _ in 0..2 {
+                waiter.arm().unwrap();
+                topic.subscribers.wake().unwrap();
+            }
+            (topic, waiter)
+        };
+        let (mut topic, _waiter) = armed_and_woken();
+        assert!(makes_no_system_call(move || topic.subscribers.wake().unwrap()));
+        let (mut topic, mut waiter) = armed_and_woken();
+        assert!(waiter.wait(LONG).unwrap(), "it does not sleep");
+        waiter.arm().unwrap();
         assert!(!makes_no_system_call(move || topic.subscribers.wake().unwrap()));
     }
 }

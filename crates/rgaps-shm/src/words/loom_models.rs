@@ -15,7 +15,7 @@ use crate::words::message::{
 };
 use crate::words::queue::{MessageIndex, Named, Position, Queue, Slot};
 use crate::words::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::words::wake_up;
+use crate::words::wake_up::{self, LastWakeUp};
 
 /// Explores every interleaving, unless LOOM_MAX_PREEMPTIONS limits them.
 fn model(check: impl Fn() + Send + Sync + 'static) {
@@ -717,13 +717,14 @@ fn sleeps_through_no_batch_of(messages: u64) {
         let words = words.clone();
         thread::spawn(move || {
             (1..=messages).for_each(|message| assert!(words.2.queue().publish(named(message as u16)).is_ok()));
-            wake_up::must_wake(&words.0, || words.1.load(Ordering::Relaxed) != 0)
+            let sleeps = |last: &LastWakeUp| last.must_be_repeated_for(words.1.load(Ordering::Relaxed));
+            wake_up::must_wake(&words.0, &mut LastWakeUp::default(), messages, sleeps)
         })
     };
     let sleeper = {
         let words = words.clone();
         thread::spawn(move || {
-            let seen = wake_up::announce_sleep(&words.0, || words.1.store(1, Ordering::Relaxed));
+            let seen = wake_up::announce_sleep(&words.0, |announced| words.1.store(announced, Ordering::Relaxed));
             (words.2.queue().read(Position(messages - 1)) == Slot::Empty, seen)
         })
     };
@@ -732,4 +733,42 @@ fn sleeps_through_no_batch_of(messages: u64) {
     // The subscriber sleeps while the count has the value that it saw. After the publication it must not.
     let asleep = missed && words.0.load(Ordering::Relaxed) == seen;
     assert!(!asleep, "asleep; woken: {rang}");
+}
+
+#[test]
+fn loom_wake_up_no_subscriber_sleeps_through_the_message_after_a_wake_up() {
+    model(|| {
+        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
+        let publisher = {
+            let words = words.clone();
+            thread::spawn(move || {
+                let mut last = LastWakeUp::default();
+                for message in 1..=2_u16 {
+                    assert!(words.2.queue().publish(named(message)).is_ok());
+                    let sleeps = |last: &LastWakeUp| last.must_be_repeated_for(words.1.load(Ordering::Relaxed));
+                    wake_up::must_wake(&words.0, &mut last, message.into(), sleeps);
+                }
+            })
+        };
+        let sleeper = {
+            let words = words.clone();
+            thread::spawn(move || {
+                let mut looked = (false, 0);
+                for _ in 0..2 {
+                    let say = |announced| words.1.store(announced, Ordering::Relaxed);
+                    let seen = wake_up::announce_sleep(&words.0, say);
+                    looked = (words.2.queue().read(Position(1)) == Slot::Empty, seen);
+                    // It sleeps, if the count is what it saw: until the publisher wakes it, or for ever.
+                    if !looked.0 || words.0.load(Ordering::Relaxed) == seen {
+                        break;
+                    }
+                    words.1.store(0, Ordering::Relaxed);
+                }
+                looked
+            })
+        };
+        publisher.join().unwrap();
+        let (missed, seen) = sleeper.join().unwrap();
+        assert!(!missed || words.0.load(Ordering::Relaxed) != seen, "asleep, and the second message is there");
+    });
 }

@@ -15,7 +15,7 @@ use crate::segment::{Segment, bits};
 use crate::slot::SubscriberSlot;
 use crate::words::message::{Generation, Holding, Need, ReaderWords};
 use crate::words::queue::MessageIndex;
-use crate::words::wake_up;
+use crate::words::wake_up::{self, LastWakeUp};
 
 #[derive(Debug)]
 struct Known {
@@ -29,6 +29,7 @@ pub struct Subscribers {
     segment: Arc<Segment>,
     /// By slot. A former occupant stays until the next one is added, or until `forget_gone`.
     known: Vec<Option<Known>>,
+    last_wake_up: LastWakeUp,
 }
 
 /// What decides which subscribers could have a message.
@@ -87,7 +88,7 @@ impl Reader<'_> {
 impl Subscribers {
     /// Knows no subscriber yet.
     pub fn new(segment: Arc<Segment>) -> Self {
-        Self { segment, known: Vec::new() }
+        Self { segment, known: Vec::new(), last_wake_up: LastWakeUp::default() }
     }
 
     /// Adds a subscriber that the manager handed out, or its eventfd. Signals the eventfd once, since the subscriber may have missed a message.
@@ -182,8 +183,10 @@ impl Subscribers {
         (known.pages.slot() == slot).then_some(known)
     }
 
-    fn is_asleep(&self, slot: SubscriberSlot) -> bool {
-        self.get(slot).is_none_or(|known| known.pages.words().asleep.load(Ordering::Relaxed) != 0)
+    /// Whether a subscriber must be woken. One whose words are unknown always is.
+    fn is_asleep(&self, slot: SubscriberSlot, last: &LastWakeUp) -> bool {
+        let announced = |known: &Known| known.pages.words().asleep.load(Ordering::Relaxed);
+        self.get(slot).is_none_or(|known| last.must_be_repeated_for(announced(known)))
     }
 }
 
@@ -196,9 +199,12 @@ impl Wake for Subscribers {
     fn wake(&mut self) -> io::Result<()> {
         let header = self.segment.header();
         let publications = &header.publications.0;
-        if wake_up::must_wake(publications, || self.occupants().any(|slot| self.is_asleep(slot))) {
+        let (mut last, published) = (self.last_wake_up, self.segment.queue().end().0);
+        let any_sleeps = |last: &LastWakeUp| self.occupants().any(|slot| self.is_asleep(slot, last));
+        if wake_up::must_wake(publications, &mut last, published, any_sleeps) {
             futex::wake_all(publications);
         }
+        self.last_wake_up = last;
         let mut outcome = Ok(());
         for index in bits(&header.event_fds.0) {
             let Some(slot) = self.segment.occupant(index) else { continue };

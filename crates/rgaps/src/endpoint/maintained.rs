@@ -20,6 +20,8 @@ pub(crate) struct Maintained {
     pub(crate) is_event_registered: AtomicBool,
     /// Whether a take skipped messages whose bytes a device still has to write. The device wakes no waiter when it has written them.
     pub(crate) awaits_bytes: AtomicBool,
+    /// Whether the last wait for a message was so short that the next one is better awaited awake.
+    pub(crate) is_busy: AtomicBool,
 }
 
 impl Maintained {

@@ -28,6 +28,9 @@ use crate::handle::MessageHandle;
 use crate::statistics::SubscriberStatistics;
 use crate::types::{Meta, MetaError};
 
+/// Messages that follow each other within this time are awaited awake: to sleep and to be woken takes as long.
+const BUSY: Duration = Duration::from_micros(20);
+
 /// How to read the metadata of a topic's type.
 pub(crate) trait Decoder: Clone + Debug {
     /// The metadata.
@@ -150,6 +153,9 @@ impl<D: Decoder> Taker<D> {
         is_over: impl Fn() -> bool,
     ) -> Result<Option<Taken<D>>, TakeError> {
         self.inner.check_attached()?;
+        if let Some(sample) = self.take_soon(timeout)? {
+            return Ok(Some(sample));
+        }
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.waiter.another();
         loop {
@@ -166,7 +172,33 @@ impl<D: Decoder> Taker<D> {
             if self.inner.maintained.awaits_bytes.load(Ordering::Acquire) {
                 left = left.min(READY_TICK);
             }
+            let asleep_at = Instant::now();
             waiter.wait(left).map_err(|source| self.inner.wait_error(source))?;
+            self.inner.maintained.is_busy.store(asleep_at.elapsed() < BUSY, Ordering::Relaxed);
+        }
+    }
+
+    /// The next message without an announcement that the publishers would have to read, if there is one or, while messages follow each other closely,
+    /// if there is one soon. A subscriber that slept between two of them would cost its publisher a system call for each.
+    fn take_soon(&self, timeout: Duration) -> Result<Option<Taken<D>>, TakeError> {
+        // Each look that finds nothing resets the eventfd, which is a system call.
+        if self.inner.maintained.event.get().is_some() {
+            return Ok(None);
+        }
+        let mut since = None;
+        loop {
+            if let Some(sample) = self.take(None)? {
+                return Ok(Some(sample));
+            }
+            let is_busy = &self.inner.maintained.is_busy;
+            if !is_busy.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() >= timeout.min(BUSY) {
+                is_busy.store(false, Ordering::Relaxed);
+                return Ok(None);
+            }
+            std::thread::yield_now();
         }
     }
 

@@ -92,7 +92,8 @@ impl Subscriber {
     /// Like `FutexWait` and the loop around it.
     fn sleep(&mut self) {
         let asleep = &self.pages.asleep;
-        let seen = wake_up::announce_sleep(&self.topic.publications, || asleep.store(1, Ordering::Relaxed));
+        let announce = |announced| asleep.store(announced, Ordering::Relaxed);
+        let seen = wake_up::announce_sleep(&self.topic.publications, announce);
         if !self.take() && self.topic.closed.load(Ordering::Acquire) < PUBLISHERS as u32 {
             self.topic.sleep(seen, self.cursor);
         }

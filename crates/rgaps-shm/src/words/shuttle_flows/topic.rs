@@ -8,7 +8,7 @@ use crate::words::message::{Generation, HoldWord, Life, MessageWords, Need, Read
 use crate::words::queue::{MessageIndex, Named, Position, Queue, Slot};
 use crate::words::shuttle_flows::fates;
 use crate::words::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::words::wake_up;
+use crate::words::wake_up::{self, LastWakeUp};
 
 pub(super) const PUBLISHERS: usize = 2;
 pub(super) const SUBSCRIBERS: usize = 3;
@@ -328,11 +328,12 @@ impl Reader<'_> {
 pub(super) struct Subscribers {
     pub(super) topic: Arc<Topic>,
     pub(super) known: [Option<(u32, Arc<Pages>)>; SUBSCRIBERS],
+    last_wake_up: LastWakeUp,
 }
 
 impl Subscribers {
     pub(super) fn new(topic: Arc<Topic>) -> Self {
-        Self { topic, known: Default::default() }
+        Self { topic, known: Default::default(), last_wake_up: LastWakeUp::default() }
     }
 
     pub(super) fn add(&mut self, ((slot, generation), pages): Known) {
@@ -352,11 +353,17 @@ impl Subscribers {
         })
     }
 
-    pub(super) fn wake(&self) {
-        let is_asleep = |slot| self.get(slot).is_none_or(|pages| pages.asleep.load(Ordering::Relaxed) != 0);
-        if wake_up::must_wake(&self.topic.publications, || self.topic.occupants().any(is_asleep)) {
+    pub(super) fn wake(&mut self) {
+        let (mut last, published) = (self.last_wake_up, self.topic.queue().end().0);
+        let any_sleeps = |last: &LastWakeUp| {
+            let announced = |pages: &Arc<Pages>| pages.asleep.load(Ordering::Relaxed);
+            let is_asleep = |slot| self.get(slot).is_none_or(|pages| last.must_be_repeated_for(announced(pages)));
+            self.topic.occupants().any(is_asleep)
+        };
+        if wake_up::must_wake(&self.topic.publications, &mut last, published, any_sleeps) {
             fates::wake_all();
         }
+        self.last_wake_up = last;
     }
 
     fn get(&self, (slot, generation): SlotId) -> Option<&Arc<Pages>> {
