@@ -21,7 +21,7 @@ use crate::{BenchError, cpu};
 /// How often the bench checks whether a manager listens, or a subscriber is seen.
 const LOOK: Duration = Duration::from_millis(5);
 /// A subscriber process exits after this long without a message.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(300);
 /// How often it checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
 
