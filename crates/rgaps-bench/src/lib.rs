@@ -318,6 +318,7 @@ fn measure_all(
     print: fn(&Part),
 ) -> Result<Report, BenchError> {
     let options = arguments.options();
+    let before = arguments.report.as_ref().map_or(Vec::new(), |folder| report.rows_before(folder));
     for bench in benches {
         match (bench.run)(&options) {
             Ok(mut part) => {
@@ -326,6 +327,8 @@ fn measure_all(
                     part = Part { rows: part.rows, left_out: part.left_out, ..Part::default() };
                 }
                 for row in &mut part.rows {
+                    let same = before.iter().find(|before| before.bench == row.bench && before.name() == row.name());
+                    row.before = same.and_then(|before| before.medians).map(|medians| medians.ratio);
                     row.command = arguments.command(bench, row);
                 }
                 print(&part);

@@ -69,7 +69,8 @@ fn print_table(table: &Table, columns: Vec<String>, lines: Vec<Vec<String>>) {
 
 /// The rows as a table; the bench is the first column, or left out where it is the heading.
 fn ratios(rows: &[Row], is_below_its_bench: bool) -> Cells {
-    let all = ["bench", "case", "ours", "beside", "", "ratio", "95 %", "better", "bound"].map(str::to_owned);
+    let all =
+        ["bench", "case", "ours", "beside", "", "ratio", "95 %", "run before", "better", "bound"].map(str::to_owned);
     let columns = all[usize::from(is_below_its_bench)..].to_vec();
     let line = |row: &Row| {
         let mut line = vec![row.bench.to_string(), row.case.clone()];
@@ -95,6 +96,10 @@ fn ratios(rows: &[Row], is_below_its_bench: bool) -> Cells {
                 ]);
             }
         }
+        line.push(row.agreement().map_or(String::new(), |(before, agrees)| {
+            let text = if agrees { "" } else { ", NOT RESOLVED" };
+            format!("{before:.3}{text}")
+        }));
         line.push(row.better().to_owned());
         let missed = if row.holds() { "" } else { ", MISSED" };
         line.push(row.bound.map_or(String::new(), |bound| format!("{bound}{missed}")));
@@ -110,6 +115,14 @@ fn range([least, most]: [f64; 2], text: impl Fn(f64) -> String) -> String {
 impl Report {
     pub(crate) fn new(circumstances: Circumstances) -> Self {
         Self { circumstances, failures: Vec::new(), part: Part::default() }
+    }
+
+    /// The rows of a run of this commit whose report is in a folder.
+    pub(crate) fn rows_before(&self, folder: &Path) -> Vec<Row> {
+        let before = std::fs::read(folder.join("report.json")).ok();
+        let before = before.and_then(|text| serde_json::from_slice::<Self>(&text).ok());
+        let is_same = |before: &Self| before.circumstances.commit == self.circumstances.commit;
+        before.filter(is_same).map_or(Vec::new(), |before| before.part.rows)
     }
 
     /// Writes the files into a folder, which is created if needed.
@@ -252,6 +265,8 @@ mod tests {
             row("local", HOSTILE, (3.0, 2.0), Bound::AtMost(2.0)),
             Row::missing(("local", "4 MiB read N=1".to_owned()), "zenoh SHM", "us", "there is no rgaps-peers"),
         ];
+        rows[0].before = Some(0.85);
+        rows[1].before = Some(1.4);
         for row in &mut rows {
             row.command = format!("rgaps bench {} --only '{}'", row.bench, row.name());
         }
@@ -289,9 +304,9 @@ mod tests {
         let text = report().markdown();
         assert!(text.starts_with("## 1970-01-01: A GPU\n\n* date: 1970-01-01\n* machine: "), "{text}");
         assert!(text.contains("\n* left out: messages of 1 GiB\n* FAILED: bench e2e: no answer\n"), "{text}");
-        let ratio =
-            "| path1 | copy &lt;4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 |  | higher | at least 0.97, MISSED |\n";
-        let missing = "| local | 4 MiB read N=1 |  | zenoh SHM | MISSING: there is no rgaps-peers |  |  | lower |  |\n";
+        let ratio = "| path1 | copy &lt;4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 |  | 0.850, NOT RESOLVED | higher | at least 0.97, MISSED |\n";
+        let missing =
+            "| local | 4 MiB read N=1 |  | zenoh SHM | MISSING: there is no rgaps-peers |  |  |  | lower |  |\n";
         let table = "### Table 4.2: path 1 (us, lower is better)\n\n| size | T1 | T2 |\n| --- | --- | --- |\n| 4 MiB | 0.512 | 224 |\n";
         for part in [ratio, missing, table] {
             assert!(text.contains(part), "{part}: {text}");
@@ -310,7 +325,8 @@ mod tests {
             "Figure 4.6 (a): total",
             "latency by size",
             "Table 4.2: path 1 (us, lower is better)",
-            "<td>higher</td><td>at least 0.97, MISSED</td>",
+            "<td>0.850, NOT RESOLVED</td><td>higher</td><td>at least 0.97, MISSED</td>",
+            "<td>1.400</td><td>higher</td>",
             "prefers-color-scheme: dark",
         ] {
             assert!(page.contains(part), "{part}: {page}");
@@ -348,6 +364,10 @@ mod tests {
         assert_eq!((&row["ours"], &row["bound"]["at_least"]), (&48.0.into(), &0.97.into()), "{row}");
         assert_eq!(json["rows"][2]["missing"], "there is no rgaps-peers");
         assert!(json["circumstances"]["machine"]["memory_bytes"].as_u64().unwrap() > 0);
+        // The next run finds these rows, if it is of the same commit.
+        assert_eq!(report.rows_before(&folder), report.part.rows);
+        assert_eq!(Report::new(Circumstances::now("def", None)).rows_before(&folder), []);
+        assert_eq!(report.rows_before(&folder.join("none")), []);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Medians, Pairs};
 
+/// How far the ratios of two runs that agree may be apart, as a part of them.
+const AGREEMENT: f64 = 0.1;
+
 /// One line of a bench.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -22,6 +25,9 @@ pub struct Row {
     pub medians: Option<Medians>,
     /// Why it could not be measured.
     pub missing: Option<String>,
+    /// The ratio of the run before, of the same commit and into the same folder.
+    #[serde(default)]
+    pub before: Option<f64>,
     /// The bound that the project promises, if any.
     pub bound: Option<Bound>,
     /// The command that measures this row alone; empty until the bench has ended.
@@ -88,12 +94,18 @@ impl Row {
             Err(why) => (None, Some(why)),
         };
         let (bench, unit, reference) = (bench.into(), unit.into(), reference.to_owned());
-        Self { bench, case, reference, unit, medians, missing, bound, command: String::new() }
+        Self { bench, case, reference, unit, medians, missing, before: None, bound, command: String::new() }
     }
 
     /// Its name, by which `--only` chooses it.
     pub fn name(&self) -> String {
         format!("{} beside {}", self.case, self.reference)
+    }
+
+    /// The ratio of the run before, and whether this one agrees with it; if not, this machine cannot tell such ratios apart.
+    pub(crate) fn agreement(&self) -> Option<(f64, bool)> {
+        let (before, now) = (self.before?, self.medians?.ratio);
+        Some((before, (now / before - 1.0).abs() <= AGREEMENT))
     }
 
     /// Which of its figures are better.
