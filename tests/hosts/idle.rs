@@ -81,14 +81,14 @@ fn an_idle_topic_with_a_link_costs_each_manager_less_than_a_mebibyte() {
     idle.await_cost_below(LIMIT_BYTES, before, "after its traffic has stopped");
 }
 
-/// How often each thread of a process that serves a link has slept.
-fn sleeps_of_links(pid: u32) -> BTreeMap<String, String> {
+/// How long each thread of a process that serves a link has run, in ns.
+fn run_times_of_links(pid: u32) -> BTreeMap<String, String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let of_links = tasks.filter_map(|task| {
-        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let is_of_link = ["rgaps-sender", "rgaps-arrival"].contains(&field("Name:")?);
-        is_of_link.then(|| Some((field("Pid:")?.to_owned(), field("voluntary_ctxt_switches:")?.to_owned())))?
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).ok();
+        let is_of_link = ["rgaps-sender", "rgaps-arrival"].contains(&read("comm")?.trim());
+        let run_time = read("schedstat")?.split(' ').next()?.to_owned();
+        is_of_link.then(|| (task.file_name().to_string_lossy().into_owned(), run_time))
     });
     of_links.collect()
 }
@@ -97,16 +97,24 @@ fn sleeps_of_links(pid: u32) -> BTreeMap<String, String> {
 fn a_link_of_an_idle_topic_wakes_no_thread_and_its_next_message_arrives() {
     let Some(Idle { world, mut clients, managers }) = Idle::new() else { return };
     connect(&world, &mut clients, "idle", TOPICS);
-    let sleeps = || managers.map(sleeps_of_links);
-    let links = sleeps();
+    let run_times = || managers.map(run_times_of_links);
     // One more: the topic with which everything was used once.
-    assert_eq!(links.map(|links| links.len()), [TOPICS + 1; 2]);
+    assert_eq!(run_times().map(|links| links.len()), [TOPICS + 1; 2]);
     let is_quiet = within_limit(|| {
-        let before = sleeps();
+        let before = run_times();
         thread::sleep(WHILE);
-        (before == sleeps()).then_some(())
+        (before == run_times()).then_some(())
     });
-    assert!(is_quiet.is_some(), "threads of links still wake up");
+    assert!(is_quiet.is_some(), "threads of links still run");
+    let mut late = Client::new(&world, 1);
+    late.subscribers(&world, "idle", TOPICS);
     clients[0].publish(&world, 1, 4096);
     clients[1].take(&world, 1);
+    late.take(&world, 1);
+    // The links end with their subscribers, which are told to stop while they sleep.
+    let [publishing, subscribing] = clients;
+    drop((subscribing, late));
+    let have_ended = within_limit(|| run_times().iter().all(BTreeMap::is_empty).then_some(()));
+    assert!(have_ended.is_some(), "links without subscribers stay\n{}", world.logs());
+    drop(publishing);
 }

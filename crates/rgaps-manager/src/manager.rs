@@ -493,6 +493,7 @@ impl Manager {
     fn tick(&mut self, now: Instant) {
         self.ticked_at = Some(now);
         self.subscribe.expire();
+        self.topics.values_mut().for_each(Topic::wake_senders_for_untold);
         let has_draining = |topic: &&Topic| topic.slot_table.draining().next().is_some();
         // Senders may have work to do though no publisher is left.
         let is_sending = |topic: &&Topic| {

@@ -9,6 +9,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_os::EventFd;
 use rgaps_shm::SubscriberSlot;
 use rgaps_shm::manager::last_received::LastReceived;
+use rgaps_shm::words::queue::Position;
 
 use crate::links::LinkPermit;
 
@@ -185,6 +186,9 @@ pub(crate) struct Outbound {
     /// The host does not want the topic; until then the sender waits for it to come back.
     lingers_until: Option<Instant>,
     thread: Option<JoinHandle<()>>,
+    /// The queue's end at the manager's last look, and how many times more the sender is to look at what is there.
+    looked_at: Option<Position>,
+    looks: u8,
     _place: LinkPermit,
 }
 
@@ -195,7 +199,21 @@ impl Outbound {
         thread: JoinHandle<()>,
         place: LinkPermit,
     ) -> Self {
-        Self { slot, control, lingers_until: None, thread: Some(thread), _place: place }
+        let (lingers_until, looked_at, looks) = (None, None, 0);
+        Self { slot, control, lingers_until, thread: Some(thread), looked_at, looks, _place: place }
+    }
+
+    /// Wakes the sender for what nobody may have told it: messages of a publisher that lacks its eventfd or was stopped before it signalled, an arrival
+    /// that made its slot keep-last, or a signal that another process has taken from the eventfd. `end`: of the topic's queue. A message may be completed just after its place in the queue was seen, so the
+    /// sender looks twice.
+    pub(crate) fn wake_for_untold(&mut self, end: Position, is_keep_last: bool) {
+        if self.looked_at.replace(end) != Some(end) {
+            self.looks = 2;
+        }
+        if self.looks > 0 || is_keep_last && self.control.is_keep_all() || self.control.should_stop() {
+            self.looks = self.looks.saturating_sub(1);
+            let _ = self.control.event.signal();
+        }
     }
 
     /// Tells the sender to end. It posts `Event::SenderEnded` when it has.

@@ -58,6 +58,8 @@ mod stalled;
 #[cfg(test)]
 mod unsent;
 #[cfg(test)]
+mod untold;
+#[cfg(test)]
 mod walk;
 #[cfg(test)]
 mod without_pool;

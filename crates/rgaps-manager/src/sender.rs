@@ -405,6 +405,8 @@ impl Sender {
         let connected = Instant::now();
         let mut active = connected;
         loop {
+            // Before looking at what the manager and publishers have changed: a later change signals again.
+            let _ = self.setup.control.event().drain();
             if self.setup.control.should_stop() {
                 link.close();
                 return "told to stop".into();
@@ -452,6 +454,7 @@ impl Sender {
         let is_idle = self.outbox.is_empty()
             && self.without_pool.is_empty()
             && self.demoted_at.is_none()
+            && !(self.setup.control.is_keep_all() && self.reader.depth() > 0)
             && !self.setup.control.owes()
             && self.gap_notices.are_settled(&self.reader, &self.sent);
         match self.reader.awaits_bytes() {
@@ -464,8 +467,6 @@ impl Sender {
 
     /// One round: takes acknowledgements and new messages, and posts as much as there is room for. False if there was nothing to do.
     fn turn(&mut self, link: &mut dyn LinkSender) -> Result<bool, PostError> {
-        // Drain before looking at the segment: a message that is published later signals again.
-        let _ = self.setup.control.event().drain();
         let reusable = self.progress(link)?;
         let acknowledged = self.outbox.acknowledge(link, &mut self.sent);
         if acknowledged {

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rgaps_control::local::Role;
 use rgaps_control::runtime::TopicNote;
@@ -90,6 +91,10 @@ impl Topics {
         self.by_id.values()
     }
 
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Topic> {
+        self.by_id.values_mut()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -118,6 +123,16 @@ impl Topics {
 }
 
 impl Topic {
+    /// Wakes senders for what nobody may have told them. Call it regularly: a sender of an idle topic looks only when it is woken.
+    pub(crate) fn wake_senders_for_untold(&mut self) {
+        let end = self.segment.queue().end();
+        for outbound in self.outbound.values_mut() {
+            let words = self.segment.subscriber(outbound.slot.index);
+            let is_keep_last = words.is_some_and(|words| words.depth.load(Ordering::Relaxed) > 0);
+            outbound.wake_for_untold(end, is_keep_last);
+        }
+    }
+
     pub(crate) fn create(key: TopicKey, type_name: &str) -> Result<Self, AttachError> {
         let id = TopicId::random().map_err(|source| AttachError::Map(rgaps_os::MapError::Os { bytes: 0, source }))?;
         let segment = Segment::create(id.0)?;
@@ -247,9 +262,15 @@ impl Topic {
         let draining: Vec<PublisherSlot> = self.slot_table.draining().collect();
         for slot in draining {
             if self.slot_table.finish_draining(slot) == 0 {
-                self.pools.remove(slot);
+                self.remove_pool(slot);
             }
         }
+    }
+
+    /// Removes a pool that no message uses, and wakes the senders, which may have registered its memory with a device.
+    fn remove_pool(&self, slot: PublisherSlot) {
+        self.pools.remove(slot);
+        self.outbound.values().for_each(|outbound| drop(outbound.control.event().signal()));
     }
 
     /// Drains a publisher that left or died, or an arrival that ended for good. Signals the eventfds of all subscribers, since it may have published
@@ -266,7 +287,7 @@ impl Topic {
             let _ = event.signal();
         });
         if self.slot_table.finish_draining(slot) == 0 {
-            self.pools.remove(slot);
+            self.remove_pool(slot);
         }
     }
 

@@ -372,6 +372,21 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_is_woken_though_another_of_its_subscriber_was_and_has_not_run_yet() {
+        let mut topic = Topic::new();
+        let mut first = topic.waiter();
+        let mut second = first.another();
+        // Twice, since a count of 0 is announced as 1.
+        for _ in 0..2 {
+            first.arm().unwrap();
+            topic.subscribers.wake().unwrap();
+        }
+        second.arm().unwrap();
+        topic.subscribers.wake().unwrap();
+        assert!(second.wait(LONG).unwrap(), "it does not sleep");
+    }
+
+    #[test]
     fn one_that_was_woken_and_has_not_run_yet_costs_no_other_system_call() {
         let armed_and_woken = || {
             let mut topic = Topic::new();

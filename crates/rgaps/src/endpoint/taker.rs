@@ -153,10 +153,10 @@ impl<D: Decoder> Taker<D> {
         is_over: impl Fn() -> bool,
     ) -> Result<Option<Taken<D>>, TakeError> {
         self.inner.check_attached()?;
+        let deadline = Instant::now().checked_add(timeout);
         if let Some(sample) = self.take_soon(timeout)? {
             return Ok(Some(sample));
         }
-        let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.waiter.another();
         loop {
             waiter.arm().map_err(|source| self.inner.wait_error(source))?;
