@@ -30,13 +30,13 @@ pub(super) struct Granted {
     count: usize,
     last_at: Instant,
     /// There was no space for a grant, or a message waits for space: nothing is granted until the next message begins.
-    pub(super) is_full: bool,
+    pub(super) is_paused: bool,
 }
 
 impl Granted {
     pub(super) fn new() -> Self {
         let (loans, unwanted) = (HashMap::new(), HashMap::new());
-        Self { loans, named: None, unwanted, recent: [0; RECENT], count: 0, last_at: Instant::now(), is_full: false }
+        Self { loans, named: None, unwanted, recent: [0; RECENT], count: 0, last_at: Instant::now(), is_paused: false }
     }
 
     /// The loan that the record under way names, if it has not been taken.
@@ -61,7 +61,7 @@ impl Granted {
         self.recent[self.count % RECENT] = bytes;
         self.count += 1;
         self.last_at = Instant::now();
-        self.is_full = false;
+        self.is_paused = false;
     }
 
     /// Bytes for the next grants; 0 if nothing large arrives.

@@ -27,14 +27,14 @@ impl Messages {
             return link.revoke_grants();
         }
         let (bytes, held) = (self.granted.bytes_wanted(), self.granted.count());
-        if bytes == 0 || self.granted.is_full || held >= link.grants_max() as u64 {
+        if bytes == 0 || self.granted.is_paused || held >= link.grants_max() as u64 {
             return;
         }
         let Some(memory) = self.landing_memory.clone() else { return };
         let most = (AHEAD_BYTES / bytes + 2).min(self.state.pool.bytes() / 2 / bytes).min(link.grants_max() as u64);
         for _ in held..most {
             let Some(loan) = self.try_loan_free(bytes) else {
-                self.granted.is_full = true;
+                self.granted.is_paused = true;
                 return;
             };
             let place = LandingPlace { memory: memory.clone(), offset: loan.offset() };
@@ -45,7 +45,7 @@ impl Messages {
                 }
                 // A link that has failed says so when it is read.
                 Ok(None) | Err(_) => {
-                    self.granted.is_full = true;
+                    self.granted.is_paused = true;
                     return self.state.port.give_back(loan);
                 }
             }
@@ -77,7 +77,7 @@ impl Messages {
     /// Wants all blocks back that no message uses, and waits a moment for them: a message needs space, and no other is to be dropped for blocks that
     /// lie unused. Nothing is granted until the next message begins.
     pub(super) fn recall_grants(&mut self, link: &mut dyn LinkReceiver) {
-        self.granted.is_full = true;
+        self.granted.is_paused = true;
         if self.granted.loans.is_empty() {
             return;
         }
