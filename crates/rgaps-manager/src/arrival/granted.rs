@@ -15,7 +15,7 @@ use rgaps_shm::LoanedMessage;
 /// Grants are for the largest of so many large messages.
 const RECENT: usize = 8;
 /// After a time without large messages nothing stays granted.
-const IDLE: Duration = Duration::from_secs(2);
+pub(super) const IDLE: Duration = Duration::from_secs(2);
 
 /// What is granted over one connection.
 #[derive(Debug)]
@@ -80,8 +80,8 @@ impl Granted {
     }
 
     /// Whether no large message has arrived for a while, for the first time. From then on nothing is wanted.
-    pub(super) fn becomes_idle(&mut self) -> bool {
-        let becomes_idle = self.bytes_wanted() > 0 && self.last_at.elapsed() >= IDLE;
+    pub(super) fn becomes_idle(&mut self, now: Instant) -> bool {
+        let becomes_idle = self.bytes_wanted() > 0 && now.saturating_duration_since(self.last_at) >= IDLE;
         if becomes_idle {
             self.recent = [0; RECENT];
         }

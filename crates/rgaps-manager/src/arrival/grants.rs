@@ -21,9 +21,9 @@ const AHEAD_BYTES: u64 = 8 << 20;
 
 impl Messages {
     /// Loans and grants blocks for the next messages, if large ones arrive and there is free space. Wants them back when none arrive any more.
-    pub(super) fn grant_ahead(&mut self, link: &mut dyn LinkReceiver) {
+    pub(super) fn grant_ahead(&mut self, link: &mut dyn LinkReceiver, now: Instant) {
         self.take_returned(link);
-        if self.granted.becomes_idle() {
+        if self.granted.becomes_idle(now) {
             return link.revoke_grants();
         }
         let (bytes, held) = (self.granted.bytes_wanted(), self.granted.count());
