@@ -271,6 +271,7 @@ impl Arrival {
                 Assembled::Data { message, offset, span } => {
                     landed.touched = Some(message);
                     landed.copying = if landed.record.has_landed() {
+                        self.messages.unmeasured_bytes += span.bytes;
                         crash::point("arrival.chunk");
                         false
                     } else {

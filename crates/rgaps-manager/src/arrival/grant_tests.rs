@@ -15,6 +15,7 @@ use rgaps_os::EventFd;
 use rgaps_shm::{Exhaustion, MessageInfo, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort};
 
 use super::granted::IDLE;
+use super::loans::LOOK_EVERY_BYTES;
 use super::scripted_link::Peer;
 use super::setup::ArrivalSetup;
 use super::*;
@@ -270,4 +271,19 @@ fn grants_are_revoked_when_no_large_message_has_arrived_for_a_while() {
     assert!(receiving.peer.rights().is_empty() && !receiving.arrival.messages.granted.is_in_use());
     receiving.send(2, MIB, None);
     assert_eq!(receiving.peer.rights(), [3, 4]);
+}
+
+#[test]
+fn memory_that_the_peer_writes_is_measured() {
+    let mut receiving = Receiving::new(32 * MIB);
+    receiving.send(1, 4 * MIB, None);
+    let pool = receiving.arrival.messages.state.pool.clone();
+    // A fragmented pool occupies more than its blocks.
+    pool.as_host().unwrap().mapping().copy_in(0, &vec![1; 32 * MIB as usize]).unwrap();
+    let charged = receiving.arrival.messages.state.charge.granted();
+    assert!(charged < 32 * MIB);
+    for grant in 1..=LOOK_EVERY_BYTES / (4 * MIB) {
+        receiving.send(1 + grant, 4 * MIB, Some(grant));
+    }
+    assert_eq!(receiving.arrival.messages.state.charge.granted(), pool.resident_bytes());
 }

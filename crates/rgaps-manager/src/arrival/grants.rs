@@ -54,6 +54,7 @@ impl Messages {
 
     /// Loans a block from space that no message has.
     fn try_loan_free(&mut self, bytes: u64) -> Option<LoanedMessage> {
+        self.measure();
         let most = self.state.pool.bytes();
         let needed = (self.state.port.pool().used_bytes + pool_bytes_for(bytes)).min(most);
         if bytes > most

@@ -122,7 +122,6 @@ impl Messages {
         let loan = partial.loan.as_ref()?;
         let end = offset.checked_add(bytes)?;
         let memory = self.landing_memory.clone().filter(|_| end <= partial.info.bytes)?;
-        self.unmeasured_bytes += bytes;
         Some(LandingPlace { memory, offset: loan.offset() + offset })
     }
 
