@@ -165,6 +165,17 @@ pub struct RingRecord {
 }
 
 impl RingRecord {
+    /// A record that a link has received. `grant`: the grant in whose memory its data are. `None`: they are in the ring.
+    pub fn new(
+        header: RecordHeader,
+        placement: Placement,
+        geometry: &RingGeometry,
+        grant: Option<GrantNumber>,
+    ) -> Self {
+        let payload = placement.payload(geometry, header.payload_bytes);
+        Self { header, placement, payload, has_landed: grant.is_some(), grant }
+    }
+
     /// Its checked header.
     pub fn header(&self) -> &RecordHeader {
         &self.header

@@ -29,10 +29,14 @@ use crate::arrival::setup::ArrivalSetup;
 use crate::event::Event;
 use crate::inbound::ArrivalState;
 
+#[cfg(test)]
+mod grant_tests;
 mod granted;
 mod grants;
 mod loans;
 mod messages;
+#[cfg(test)]
+mod scripted_link;
 pub(crate) mod setup;
 
 /// How often a worker that waits for records sends credit that is not due, and looks for memory to give back.
@@ -99,7 +103,14 @@ impl Arrival {
             return mailbox.post(Event::ArrivalEnded { topic, host, state, why });
         }
         mailbox.post(Event::ArrivalBegan { topic, host });
-        let arrival = Self {
+        if let Err(lost) = hand_over.send(Self::new(setup, state, link, stream)) {
+            let (state, why) = (Box::new(lost.0.messages.state), "its thread is gone".to_owned());
+            mailbox.post(Event::ArrivalEnded { topic, host, state, why });
+        }
+    }
+
+    fn new(setup: ArrivalSetup, state: ArrivalState, link: Box<dyn LinkReceiver>, stream: Stream) -> Self {
+        Self {
             messages: Messages::new(setup, state, link.geometry().flow_control()),
             link,
             stream,
@@ -110,10 +121,6 @@ impl Arrival {
             heard_at: Instant::now(),
             idle: Idle::default(),
             torn: 0,
-        };
-        if let Err(lost) = hand_over.send(arrival) {
-            let (state, why) = (Box::new(lost.0.messages.state), "its thread is gone".to_owned());
-            mailbox.post(Event::ArrivalEnded { topic, host, state, why });
         }
     }
 
@@ -177,7 +184,7 @@ impl Arrival {
                 self.rest();
             }
         }
-        self.messages.grant_ahead(self.link.as_mut());
+        self.messages.grant_ahead(self.link.as_mut(), Instant::now());
         // A sender on a slow link sees that its messages arrive, though a watermark takes long.
         if self.flushed_at.elapsed() >= TICK {
             self.flush_credit();
@@ -264,6 +271,7 @@ impl Arrival {
                 Assembled::Data { message, offset, span } => {
                     landed.touched = Some(message);
                     landed.copying = if landed.record.has_landed() {
+                        self.messages.unmeasured_bytes += span.bytes;
                         crash::point("arrival.chunk");
                         false
                     } else {
@@ -313,7 +321,7 @@ impl Arrival {
         }
         // Before the sender learns that the message has arrived.
         if record.header().ends_message() {
-            self.messages.grant_ahead(self.link.as_mut());
+            self.messages.grant_ahead(self.link.as_mut(), Instant::now());
         }
         match self.link.release(record).map_err(|error| error.to_string())? {
             Release::Intact => complete.map_or(Ok(()), |message| self.messages.publish(message, at)),

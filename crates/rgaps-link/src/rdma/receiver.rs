@@ -247,8 +247,7 @@ impl RdmaReceiver {
         let ending = if header.ends_message() { self.grants.end_of(header.message) } else { None };
         let ends = ending.map(|(number, _)| number);
         self.invalidate(ending)?;
-        let payload = placement.payload(&geometry, header.payload_bytes);
-        let record = RingRecord { header, placement, payload, has_landed: grant.is_some(), grant };
+        let record = RingRecord::new(header, placement, &geometry, grant);
         self.arrivals.push_back(Arrived { record, ends });
         Ok(())
     }

@@ -15,7 +15,7 @@ use rgaps_shm::LoanedMessage;
 /// Grants are for the largest of so many large messages.
 const RECENT: usize = 8;
 /// After a time without large messages nothing stays granted.
-const IDLE: Duration = Duration::from_secs(2);
+pub(super) const IDLE: Duration = Duration::from_secs(2);
 
 /// What is granted over one connection.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub(super) struct Granted {
     count: usize,
     last_at: Instant,
     /// There was no space for a grant, or a message waits for space: nothing is granted until the next message begins.
-    pub(super) is_full: bool,
+    pub(super) is_paused: bool,
 }
 
 impl Granted {
     pub(super) fn new() -> Self {
         let (loans, unwanted) = (HashMap::new(), HashMap::new());
-        Self { loans, named: None, unwanted, recent: [0; RECENT], count: 0, last_at: Instant::now(), is_full: false }
+        Self { loans, named: None, unwanted, recent: [0; RECENT], count: 0, last_at: Instant::now(), is_paused: false }
     }
 
     /// The loan that the record under way names, if it has not been taken.
@@ -61,7 +61,7 @@ impl Granted {
         self.recent[self.count % RECENT] = bytes;
         self.count += 1;
         self.last_at = Instant::now();
-        self.is_full = false;
+        self.is_paused = false;
     }
 
     /// Bytes for the next grants; 0 if nothing large arrives.
@@ -80,8 +80,8 @@ impl Granted {
     }
 
     /// Whether no large message has arrived for a while, for the first time. From then on nothing is wanted.
-    pub(super) fn becomes_idle(&mut self) -> bool {
-        let becomes_idle = self.bytes_wanted() > 0 && self.last_at.elapsed() >= IDLE;
+    pub(super) fn becomes_idle(&mut self, now: Instant) -> bool {
+        let becomes_idle = self.bytes_wanted() > 0 && now.saturating_duration_since(self.last_at) >= IDLE;
         if becomes_idle {
             self.recent = [0; RECENT];
         }

@@ -21,20 +21,20 @@ const AHEAD_BYTES: u64 = 8 << 20;
 
 impl Messages {
     /// Loans and grants blocks for the next messages, if large ones arrive and there is free space. Wants them back when none arrive any more.
-    pub(super) fn grant_ahead(&mut self, link: &mut dyn LinkReceiver) {
+    pub(super) fn grant_ahead(&mut self, link: &mut dyn LinkReceiver, now: Instant) {
         self.take_returned(link);
-        if self.granted.becomes_idle() {
+        if self.granted.becomes_idle(now) {
             return link.revoke_grants();
         }
         let (bytes, held) = (self.granted.bytes_wanted(), self.granted.count());
-        if bytes == 0 || self.granted.is_full || held >= link.grants_max() as u64 {
+        if bytes == 0 || self.granted.is_paused || held >= link.grants_max() as u64 {
             return;
         }
         let Some(memory) = self.landing_memory.clone() else { return };
         let most = (AHEAD_BYTES / bytes + 2).min(self.state.pool.bytes() / 2 / bytes).min(link.grants_max() as u64);
         for _ in held..most {
             let Some(loan) = self.try_loan_free(bytes) else {
-                self.granted.is_full = true;
+                self.granted.is_paused = true;
                 return;
             };
             let place = LandingPlace { memory: memory.clone(), offset: loan.offset() };
@@ -45,7 +45,7 @@ impl Messages {
                 }
                 // A link that has failed says so when it is read.
                 Ok(None) | Err(_) => {
-                    self.granted.is_full = true;
+                    self.granted.is_paused = true;
                     return self.state.port.give_back(loan);
                 }
             }
@@ -54,6 +54,7 @@ impl Messages {
 
     /// Loans a block from space that no message has.
     fn try_loan_free(&mut self, bytes: u64) -> Option<LoanedMessage> {
+        self.measure();
         let most = self.state.pool.bytes();
         let needed = (self.state.port.pool().used_bytes + pool_bytes_for(bytes)).min(most);
         if bytes > most
@@ -77,7 +78,7 @@ impl Messages {
     /// Wants all blocks back that no message uses, and waits a moment for them: a message needs space, and no other is to be dropped for blocks that
     /// lie unused. Nothing is granted until the next message begins.
     pub(super) fn recall_grants(&mut self, link: &mut dyn LinkReceiver) {
-        self.granted.is_full = true;
+        self.granted.is_paused = true;
         if self.granted.loans.is_empty() {
             return;
         }

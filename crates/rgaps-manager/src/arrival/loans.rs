@@ -16,8 +16,8 @@ use crate::event::Event;
 const LOAN_TICK: Duration = Duration::from_millis(50);
 /// How often a message that waits for a budget checks it again.
 const ROOM_TICK: Duration = Duration::from_millis(5);
-/// Bytes that are copied into a pool between two measurements of its memory.
-const LOOK_EVERY_BYTES: u64 = 16 << 20;
+/// Bytes that are written into a pool between two measurements of its memory.
+pub(super) const LOOK_EVERY_BYTES: u64 = 16 << 20;
 
 impl Messages {
     /// What the most patient publisher would do about a full pool, in steps of a wait.
@@ -37,17 +37,21 @@ impl Messages {
         self.with_memory(loan, bytes)
     }
 
-    /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
-    pub(super) fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
-        let pool = &self.state.pool;
+    /// Measures the pool's memory if much was written since the last time: a fragmented pool occupies more than its blocks.
+    pub(super) fn measure(&mut self) {
         if self.unmeasured_bytes >= LOOK_EVERY_BYTES {
             self.unmeasured_bytes = 0;
-            // A fragmented pool occupies more than its blocks.
-            let resident = pool.resident_bytes();
+            let resident = self.state.pool.resident_bytes();
             if resident > self.state.charge.granted() {
                 self.state.charge.set(resident);
             }
         }
+    }
+
+    /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
+    pub(super) fn charge_for(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
+        self.measure();
+        let pool = &self.state.pool;
         let (block, port) = (pool_bytes_for(bytes), &mut self.state.port);
         // If no free block is large enough, the port's loan fails.
         if bytes > pool.bytes() || port.pool().used_bytes + block <= self.state.charge.granted() {

@@ -32,8 +32,6 @@ pub(super) struct Partial {
     name: MessageName,
     /// `None`: there was no room for it, or the sender has skipped it.
     pub(super) loan: Option<LoanedMessage>,
-    /// There was no room for it at once.
-    needs_loan: bool,
     /// A part of it went through the ring.
     pub(super) was_copied: bool,
     /// The sequence up to which the sender owes no message of this publisher.
@@ -124,7 +122,6 @@ impl Messages {
         let loan = partial.loan.as_ref()?;
         let end = offset.checked_add(bytes)?;
         let memory = self.landing_memory.clone().filter(|_| end <= partial.info.bytes)?;
-        self.unmeasured_bytes += bytes;
         Some(LandingPlace { memory, offset: loan.offset() + offset })
     }
 
@@ -169,10 +166,10 @@ impl Messages {
         Ok(events)
     }
 
-    /// The bytes of a message that is still to get a loan.
-    pub(super) fn needs_loan(&mut self, message: MessageId) -> Option<u64> {
-        let partial = self.partial.get_mut(&message)?;
-        std::mem::take(&mut partial.needs_loan).then_some(partial.info.bytes)
+    /// The bytes of a message that begins and has got no loan at once.
+    pub(super) fn needs_loan(&self, message: MessageId) -> Option<u64> {
+        let partial = self.partial.get(&message)?;
+        (partial.loan.is_none() && !partial.is_notice).then_some(partial.info.bytes)
     }
 
     /// Sets the loan of a message that needs one; `None`: the message is dropped.
@@ -216,12 +213,10 @@ impl Messages {
             None => self.try_loan(total),
             named => named,
         };
-        let needs_loan = loan.is_none() && !is_notice;
         let partial = Partial {
             name,
             loan,
             was_copied: false,
-            needs_loan,
             previous,
             is_notice,
             source,
