@@ -9,6 +9,7 @@
 //!             that host during the grace period of `publish`, and ends at once if the host answers that it does not want the topic. This
 //!             manager: its successor releases the sender's slot.
 
+mod patience;
 mod stalled;
 
 use std::collections::HashMap;
@@ -48,10 +49,6 @@ use crate::without_pool::WithoutPool;
 /// Pause between attempts to reach the other host: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How often a waiting sender checks its control.
-const TICK: Duration = Duration::from_millis(500);
-/// How often it checks whether the device has completed a message.
-const READY_TICK: Duration = Duration::from_micros(200);
 /// Links over rdma that may end, in a row, without an acknowledged message before the sender uses tcp.
 const FRUITLESS_MAX: u32 = 2;
 const RDMA_FAILED: &str = "links over rdma ended before a message was acknowledged";
@@ -446,22 +443,6 @@ impl Sender {
                 return format!("no credit has come for {} ms", waited.as_millis()).into();
             }
             self.demote_if_stalled(since);
-        }
-    }
-
-    /// How long to wait for the link, a publisher or the manager.
-    fn tick(&self) -> Duration {
-        let is_idle = self.outbox.is_empty()
-            && self.without_pool.is_empty()
-            && self.demoted_at.is_none()
-            && !(self.setup.control.is_keep_all() && self.reader.depth() > 0)
-            && !self.setup.control.owes()
-            && self.gap_notices.are_settled(&self.reader, &self.sent);
-        match self.reader.awaits_bytes() {
-            // A device wakes no thread when a message is complete.
-            true => READY_TICK,
-            false if is_idle => Duration::MAX,
-            false => TICK,
         }
     }
 
