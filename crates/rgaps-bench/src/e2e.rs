@@ -210,27 +210,24 @@ fn after_idleness(options: &Options) -> Result<Option<Row>, BenchError> {
     if !options.wants(&case) {
         return Ok(None);
     }
-    let mut both = Vec::new();
+    let (mut journeys, mut references) = (Vec::new(), Vec::new());
     for _ in 0..size.rounds {
         let (mut journey, mut reference) = (Journey::of(size)?, Reference::new(size)?);
         for _ in 0..WARM_UP {
             journey.round(bytes)?;
             reference.round(bytes)?;
         }
-        both.push((journey, reference));
+        journeys.push(journey);
+        references.push(reference);
     }
     std::thread::sleep(IDLENESS);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for (number, (journey, reference)) in both.iter_mut().enumerate() {
-        if number % 2 == 0 {
-            ours.push(journey.round(bytes)?);
-            theirs.push(reference.round(bytes)?);
-        } else {
-            theirs.push(reference.round(bytes)?);
-            ours.push(journey.round(bytes)?);
-        }
-    }
-    Ok(Some(Row::of_pairs((BENCH, case), BARE, MS, &Pairs::of(ours, theirs), Some(AT_MOST_WHEN_COLD))))
+    let (mut ours, mut theirs) = (0..size.rounds, 0..size.rounds);
+    let pairs = Pairs::run(
+        size.rounds,
+        || ours.next().map_or(Ok(0.0), |number| journeys[number].round(bytes)),
+        || theirs.next().map_or(Ok(0.0), |number| references[number].round(bytes)),
+    )?;
+    Ok(Some(Row::of_pairs((BENCH, case), BARE, MS, &pairs, Some(AT_MOST_WHEN_COLD))))
 }
 
 /// The time, and the processor time of all processes on both sides.

@@ -5,9 +5,9 @@
 //!   bare  ib_write_bw: as many bytes, in writes of a chunk each, between the same two ports
 //! ```
 //!
-//! Two managers in network namespaces that have the addresses of two devices: in the virtual machine of `./dev bench-rdma`. The rate is that of several messages, from the first `publish` until the subscriber has
-//! the last message. `bench scan` measures the same messages with landing in place and through the ring, size by size: `rdma_landing_bytes` should
-//! be the smallest size at which landing is as fast.
+//! Two managers in network namespaces that have the addresses of two devices: in the virtual machine of `./dev bench-rdma`. The rate is that of
+//! several messages, from the first `publish` until the subscriber has the last one. `bench scan --transport rdma` measures the same messages with
+//! landing in place and through the ring, size by size: `rdma_landing_bytes` should be the smallest size at which landing is as fast.
 
 use std::net::IpAddr;
 
