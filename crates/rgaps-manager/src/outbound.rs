@@ -204,8 +204,8 @@ impl Outbound {
     }
 
     /// Wakes the sender for what nobody may have told it: messages of a publisher that lacks its eventfd or was stopped before it signalled, an arrival
-    /// that made its slot keep-last, or a signal that another process has taken from the eventfd. `end`: of the topic's queue. A message may be completed just after its place in the queue was seen, so the
-    /// sender looks twice.
+    /// that made its slot keep-last, or a signal that another process has taken from the eventfd. `end`: of the topic's queue. A message may be completed
+    /// just after its place in the queue was seen, so the sender looks twice.
     pub(crate) fn wake_for_untold(&mut self, end: Position, is_keep_last: bool) {
         if self.looked_at.replace(end) != Some(end) {
             self.looks = 2;
