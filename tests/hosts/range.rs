@@ -1,22 +1,83 @@
 //! Open hosts find each other without configured addresses.
 
+use rgaps_testing::{RuntimeDir, manager};
+
 use crate::world::World;
 
 const MESSAGES: usize = 5;
 
-#[test]
-fn open_hosts_without_peers_find_each_other_by_multicast() {
-    let Some(mut world) = World::new(2) else { return };
+/// Two open hosts without peers, and without the route for multicast that isolated networks often lack.
+fn world() -> Option<World> {
+    let mut world = World::new(2)?;
     for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
         // Empty counts as not set.
         world.set(name, "");
     }
+    (0..2).for_each(|host| ip(&world, host, &["route", "del", "224.0.0.0/4"]));
+    Some(world)
+}
+
+fn ip(world: &World, host: usize, arguments: &[&str]) {
+    assert!(world.hosts[host].command("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+}
+
+#[test]
+fn open_hosts_without_peers_find_each_other_by_multicast() {
+    let Some(world) = world() else { return };
+    exchange(&world, || ());
+}
+
+#[test]
+fn hosts_that_start_before_their_network_find_each_other_once_it_is_there() {
+    let Some(world) = world() else { return };
+    (0..2).for_each(|host| world.hosts[host].interface_down().unwrap());
+    exchange(&world, || {
+        for host in 0..2 {
+            world.await_log(host, "no network interface is up");
+            world.hosts[host].interface_up().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_comes_up_after_the_manager_is_named_in_its_log() {
+    let Some(world) = world() else { return };
+    let _manager = world.sub(0, "sub", &["any", "--type", "bytes"]);
+    world.await_log(0, "hosts find each other by multicast interfaces=\"eth0 (10.77.0.1)\"");
+    ip(&world, 0, &["link", "add", "late0", "type", "veth", "peer", "name", "late1"]);
+    ip(&world, 0, &["address", "add", "10.88.0.1/24", "dev", "late0"]);
+    ["late0", "late1"].iter().for_each(|name| ip(&world, 0, &["link", "set", name, "up"]));
+    world.await_log(0, "came up later than rgapsd");
+    assert!(world.log(0).contains("late0 (10.88.0.1)"), "{}", world.log(0));
+}
+
+#[test]
+fn hosts_that_name_each_other_as_peers_need_no_address_to_listen_on() {
+    let Some(mut world) = World::new(2) else { return };
+    world.set("RGAPS_LISTEN", "");
+    exchange(&world, || ());
+}
+
+#[test]
+fn a_host_whose_port_is_taken_is_found_by_the_peer_that_it_names() {
+    let Some(mut world) = World::new(2) else { return };
+    let other = RuntimeDir::new("other").unwrap();
+    let mut taker = world.command_of(1, "rgapsd");
+    taker.env("RGAPS_LISTEN", "tcp/0.0.0.0:7447").env("RGAPS_PEERS", "");
+    let _taker = manager::start(&other, taker).unwrap();
+    world.set("RGAPS_LISTEN", "");
+    exchange(&world, || ());
+}
+
+/// Messages from the first host to the second, whose programs run when `then` is called.
+fn exchange(world: &World, then: impl FnOnce()) {
     let folder = world.series("saddle.pcd", MESSAGES);
     let count = MESSAGES.to_string();
     let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "point_cloud", "--keep-all", "--count", &count]);
     let input = ["cloud", "--input", folder.to_str().unwrap(), "--rate", "100", "--wait-for", "1"];
     let mut publisher = world.publish(0, "pub", &input);
-    assert_eq!(publisher.summary(&world)["published"], MESSAGES);
-    let received = subscriber.summary(&world);
+    then();
+    assert_eq!(publisher.summary(world)["published"], MESSAGES);
+    let received = subscriber.summary(world);
     assert_eq!((&received["taken"], &received["statistics"]["lost"]), (&MESSAGES.into(), &0.into()), "{received}");
 }

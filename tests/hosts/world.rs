@@ -161,11 +161,20 @@ impl World {
         users.unwrap_or_else(|| panic!("no manager on {}: {:?}", name(host), self.dirs[host].users()))
     }
 
+    /// The log of a host's manager, if a client has started it.
+    pub fn log(&self, host: usize) -> String {
+        std::fs::read_to_string(self.dirs[host].path().join("rgapsd.log")).unwrap_or_default()
+    }
+
+    /// Waits until the log of a host's manager contains a text.
+    pub fn await_log(&self, host: usize, text: &str) {
+        let found = within_limit(|| self.log(host).contains(text).then_some(()));
+        assert!(found.is_some(), "{} never logged \"{text}\"\n{}", name(host), self.logs());
+    }
+
     /// The managers' logs, for panic messages.
     pub fn logs(&self) -> String {
-        let log = |dir: &RuntimeDir| std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
-        let logs =
-            self.dirs.iter().enumerate().map(|(host, dir)| format!("--- rgapsd of {}\n{}", name(host), log(dir)));
+        let logs = (0..self.dirs.len()).map(|host| format!("--- rgapsd of {}\n{}", name(host), self.log(host)));
         let programs = std::fs::read_dir(self.folder("output")).unwrap().flatten().map(|file| {
             let text = std::fs::read_to_string(file.path()).unwrap_or_default();
             let tail: Vec<&str> = text.lines().rev().take(4).collect();

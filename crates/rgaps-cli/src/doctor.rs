@@ -10,10 +10,14 @@ use std::path::{Path, PathBuf};
 use rgaps::{Node, NodeError};
 use rgaps_command::output::{self, Format, table};
 use rgaps_control::announcements::Counters;
+use rgaps_control::interfaces::{list, with_multicast};
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::{Budget, Config, Given, Limits, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
+
+/// Where zenoh scouts.
+const MULTICAST_GROUP: &str = "224.0.0.224:7446";
 
 /// What a finding means for RGAPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +65,7 @@ pub fn examine() -> Vec<Finding> {
         place::finding(),
         manager(),
         network(),
+        multicast(),
         other_hosts(),
         budgets(),
         kernel(),
@@ -277,6 +282,38 @@ fn of_network(range: Range, by: &str) -> Finding {
     }
 }
 
+fn multicast() -> Finding {
+    let running = Running::find();
+    let others = running.as_ref().and_then(|running| running.network.as_ref()).map_or(0, |of| of.hosts);
+    let config = match running.and_then(|running| running.config) {
+        Some(config) => config,
+        None => Given::load(&BTreeMap::new(), Unset::Local).map(|given| given.config).unwrap_or_default(),
+    };
+    of_multicast(config.scouts(), &list(&with_multicast()), others)
+}
+
+/// How hosts find each other, if by multicast, on these interfaces.
+fn of_multicast(scouts: bool, interfaces: &str, others: usize) -> Finding {
+    const WHAT: &str = "multicast";
+    const PEERS: &str = "let one host listen (listen = \"tcp/0.0.0.0:7447\") and name it on the others (peers = [\"tcp/ADDRESS:7447\"])";
+    match (scouts, interfaces.is_empty(), others) {
+        (false, ..) => Finding::ok(WHAT, "not used"),
+        (true, true, _) => Finding::limited(
+            WHAT,
+            "no interface is up that has an IPv4 address and multicast: no other host is found",
+            format!("bring up the network (ip address); or {PEERS}"),
+        ),
+        (true, false, 0) => Finding::limited(
+            WHAT,
+            format!("on {interfaces}; no other host was found"),
+            format!(
+                "none needed if there is none; else let UDP to {MULTICAST_GROUP} pass firewalls and switches, or {PEERS}"
+            ),
+        ),
+        (true, false, _) => Finding::ok(WHAT, format!("on {interfaces}")),
+    }
+}
+
 fn other_hosts() -> Finding {
     of_other_hosts(Running::find().and_then(|running| running.network))
 }
@@ -445,6 +482,17 @@ mod tests {
         let open = of_network(Range::Open, "environment");
         assert!(open.verdict == Verdict::Limited && open.found.contains("unauthenticated"), "{open:?}");
         assert!(open.remedy.contains("anyone who reaches this host can read and write every topic"), "{open:?}");
+    }
+
+    #[test]
+    fn a_host_that_multicast_cannot_serve_is_told_what_to_set() {
+        let alone = of_multicast(true, "eth0 (10.0.0.1)", 0);
+        assert!(alone.verdict == Verdict::Limited && alone.found.contains("eth0 (10.0.0.1)"), "{alone:?}");
+        assert!(alone.remedy.contains("224.0.0.224:7446") && alone.remedy.contains("peers"), "{alone:?}");
+        let cut_off = of_multicast(true, "", 0);
+        assert!(cut_off.verdict == Verdict::Limited && cut_off.remedy.contains("ip address"), "{cut_off:?}");
+        assert_eq!(of_multicast(true, "eth0 (10.0.0.1)", 1).verdict, Verdict::Ok);
+        assert_eq!(of_multicast(false, "", 0).verdict, Verdict::Ok);
     }
 
     #[test]

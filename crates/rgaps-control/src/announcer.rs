@@ -1,12 +1,14 @@
 //! Announces this host's endpoints from its own thread: declaring a token takes the network a while, and the manager's thread has clients to serve.
 //!
-//! A newer state of a topic replaces one that is still in the queue. The thread declares the new tokens before it undeclares the old ones, so that
+//! The thread joins the network itself; what is announced before that stays in the queue. A newer state of a topic replaces one that is still
+//! in the queue. The thread declares the new tokens before it undeclares the old ones, so that
 //! no other host sees a moment without either. Dropping the announcer announces the rest of the queue first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::announcements::Scope;
 use crate::names::TopicKey;
@@ -57,16 +59,33 @@ pub(crate) struct Announcer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Whether the announcer is dropped.
+pub(crate) struct Ending<'a>(&'a Shared);
+
+impl Ending<'_> {
+    /// Waits so long, or until the announcer is dropped: then true.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let state = self.0.lock();
+        let waited = self.0.woken.wait_timeout_while(state, timeout, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+}
+
 enum Work {
     Announce(TopicKey, Vec<Endpoint>),
     Ask(Scope),
 }
 
 impl Announcer {
-    pub(crate) fn start(network: impl Declare) -> std::io::Result<Self> {
+    /// `join` gives the network; it may wait until there is one. None if there will be none.
+    pub(crate) fn start<N: Declare>(join: impl FnOnce(&Ending) -> Option<N> + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
-        let run = move || announce(&network, &of_thread);
+        let run = move || {
+            if let Some(network) = join(&Ending(&of_thread)) {
+                announce(&network, &of_thread);
+            }
+        };
         let thread = std::thread::Builder::new().name("rgaps-announce".to_owned()).spawn(run)?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -183,7 +202,8 @@ mod tests {
     fn slow() -> (Announcer, Receiver<String>, SyncSender<()>) {
         let (says, said) = channel();
         let (go_on, goes_on) = sync_channel(1000);
-        (Announcer::start(Slow { says, goes_on: Mutex::new(goes_on) }).unwrap(), said, go_on)
+        let network = Slow { says, goes_on: Mutex::new(goes_on) };
+        (Announcer::start(|_| Some(network)).unwrap(), said, go_on)
     }
 
     fn endpoint(type_name: &str) -> Endpoint {
@@ -222,5 +242,29 @@ mod tests {
         drop(go_on);
         drop(announcer);
         assert_eq!(said.iter().count(), 0);
+    }
+
+    #[test]
+    fn what_is_announced_before_there_is_a_network_is_announced_once_there_is() {
+        let (says, said) = channel();
+        let (go_on, goes_on) = sync_channel(1000);
+        let (there_is, waits) = channel::<()>();
+        let join = move |_: &Ending| waits.recv().ok().map(|()| Slow { says, goes_on: Mutex::new(goes_on) });
+        let announcer = Announcer::start(join).unwrap();
+        announcer.announce(&endpoint("one").key, vec![endpoint("one")]);
+        announcer.announce(&endpoint("one").key, vec![endpoint("two")]);
+        (0..1000).for_each(|_| go_on.send(()).unwrap());
+        there_is.send(()).unwrap();
+        drop(announcer);
+        assert_eq!(said.iter().collect::<Vec<_>>(), ["+two"]);
+    }
+
+    #[test]
+    fn an_announcer_ends_while_it_waits_for_a_network() {
+        let announcer = Announcer::start(|ending| {
+            while !ending.wait(Duration::from_secs(3600)) {}
+            None::<Slow>
+        });
+        drop(announcer.unwrap());
     }
 }

@@ -73,7 +73,8 @@ pub struct Config {
     pub network: String,
     /// Addresses of other managers, as zenoh locators: tcp/10.0.0.2:7447. If no host answers within `peer_timeout_ms`, the log says so.
     pub peers: Vec<String>,
-    /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open.
+    /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open, and with
+    /// `peers` it also listens on port 7447, if that is free.
     pub listen: String,
     /// Whether hosts of the LAN find each other by multicast, if the network is open.
     pub multicast: bool,

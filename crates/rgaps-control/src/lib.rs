@@ -11,7 +11,7 @@
 //! | `text` | makes text of other processes and hosts safe to show |
 //! | `wire`, `network`, `reach` | the hand-shake for a link, discovery over zenoh, which offered addresses are connected to |
 //! | `directory`, `announcements`, `announcer` | what other hosts announce, which of it the manager looks at, what this host announces |
-//! | `rediscovery` | finds hosts again after a network cut |
+//! | `rediscovery`, `interfaces` | finds hosts again after a network cut; the interfaces on which hosts find each other |
 //!
 //! Client programs link the crate without the feature `network`, and so without zenoh.
 
@@ -24,6 +24,8 @@ pub mod client_lock;
 pub mod config;
 pub mod directory;
 mod host_identity;
+#[cfg(feature = "interfaces")]
+pub mod interfaces;
 pub mod limits;
 pub mod local;
 pub mod names;

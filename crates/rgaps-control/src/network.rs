@@ -6,13 +6,15 @@
 //!   rgaps/1/HOST/ring              queryable: a `RingOffer` or a `RingRefusal` answers a `RingRequest`
 //! ```
 //!
+//! A host that shall find others by multicast, and has no interface for that yet (its machine starts), joins as soon as there is one.
+//!
 //! Source      liveliness, history and queryables are zenoh 1.x's. A peer is gone as soon as its socket closes, or, if it loses power, after
 //!             zenoh's lease, which is `peer_timeout_ms`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use zenoh::bytes::ZBytes;
@@ -23,8 +25,9 @@ use zenoh::session::ZenohId;
 use zenoh::{Session, Wait};
 
 use crate::announcements::{Announcement, Announcements, Scope};
-use crate::announcer::{Announcer, Declare};
+use crate::announcer::{Announcer, Declare, Ending};
 use crate::config::Config;
+use crate::interfaces;
 use crate::limits::Limits;
 use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
@@ -36,6 +39,9 @@ use crate::zenoh_config::{introducer, zenoh_config};
 
 /// Bytes of an announcement, at most: its key has twice as many, and must fit into one 64 KiB batch of zenoh.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
+
+/// How often a host without a network looks for one.
+const INTERFACE_TICK: Duration = Duration::from_secs(1);
 
 /// Characters of an unreadable announcement that the log shows.
 const UNREAD_SHOWN: usize = 80;
@@ -108,19 +114,14 @@ pub enum RingError {
 
 /// This host's membership in the network. On a local network it has none: it sees no other hosts, and none sees it.
 pub struct Network {
-    joined: Option<Joined>,
+    /// Its thread has this host's tokens, its view of other hosts, and its ring queryable. Dropping it announces the rest of its queue, and leaves.
+    announcer: Option<Announcer>,
+    session: SharedSession,
     host: HostId,
 }
 
-struct Joined {
-    /// Dropped first: it announces the rest of its queue.
-    announcer: Announcer,
-    /// If hosts find each other by multicast.
-    _rediscovery: Option<Rediscovery>,
-    session: Session,
-    /// This host's token, its view of other hosts, and its ring queryable. Undeclared when dropped.
-    _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
-}
+/// The session, once this host has joined.
+type SharedSession = Arc<OnceLock<Session>>;
 
 impl std::fmt::Debug for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -131,15 +132,85 @@ impl std::fmt::Debug for Network {
 type Sink = Arc<dyn Fn(NetworkEvent) + Send + Sync>;
 
 impl Network {
-    /// Joins the network, unless it is local. zenoh's threads call `sink`, which must not block.
+    /// Joins the network, unless it is local; in the background if there is no interface to find others on. zenoh's threads call `sink`, which
+    /// must not block.
     pub fn open(
         config: &Config,
         host: HostId,
         name: &str,
         sink: impl Fn(NetworkEvent) + Send + Sync + 'static,
     ) -> Result<Self, NetworkError> {
-        let Some(zenoh) = zenoh_config(config)? else { return Ok(Self { joined: None, host }) };
-        let introducer = introducer(config)?;
+        let session = SharedSession::default();
+        let Some(zenoh) = zenoh_config(config)? else { return Ok(Self { announcer: None, session, host }) };
+        let joining = Joining {
+            zenoh,
+            introducer: introducer(config)?,
+            host,
+            name: name.to_owned(),
+            sink: Arc::new(sink),
+            session: session.clone(),
+        };
+        let waits = config.scouts() && config.peers.is_empty() && config.listen.is_empty();
+        let announcer = match waits && interfaces::with_multicast().is_empty() {
+            true => Announcer::start(move |ending| joining.join_later(ending)),
+            false => {
+                let joined = joining.join()?;
+                Announcer::start(move |_| Some(joined))
+            }
+        };
+        Ok(Self { announcer: Some(announcer.map_err(no_thread)?), session, host })
+    }
+
+    /// Sets all endpoints of this host for a topic. Another thread announces them soon, and logs errors.
+    pub fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
+        if let Some(announcer) = &self.announcer {
+            announcer.announce(key, endpoints);
+        }
+    }
+
+    /// Queries what other hosts announce. The answers are `NetworkEvent::Found`, then `FoundAll`, unless the network is local. Returns at once.
+    pub fn ask(&self, scope: Scope) {
+        if let Some(announcer) = &self.announcer {
+            announcer.ask(scope);
+        }
+    }
+
+    /// A handle for requests to other hosts, usable from any thread.
+    pub fn asker(&self) -> RingAsker {
+        RingAsker { session: self.session.clone() }
+    }
+}
+
+/// What is needed to join.
+struct Joining {
+    zenoh: zenoh::Config,
+    /// If hosts find each other by multicast.
+    introducer: Option<zenoh::Config>,
+    host: HostId,
+    name: String,
+    sink: Sink,
+    session: SharedSession,
+}
+
+impl Joining {
+    /// Waits for an interface with multicast, and joins. None if the announcer ends before that.
+    fn join_later(self, ending: &Ending) -> Option<Joined> {
+        tracing::warn!(
+            "no network interface is up that has an IPv4 address and multicast: this host finds no other, and none finds it, until one is"
+        );
+        while interfaces::with_multicast().is_empty() {
+            if ending.wait(INTERFACE_TICK) {
+                return None;
+            }
+        }
+        self.join()
+            .map_err(|error| tracing::error!(%error, "this host could not join the network; restart rgapsd"))
+            .ok()
+    }
+
+    fn join(self) -> Result<Joined, NetworkError> {
+        let Self { zenoh, introducer, host, name, sink, session: shared } = self;
+        let scouted = interfaces::with_multicast();
         let session = zenoh::open(zenoh).wait().map_err(failed("joining the network"))?;
         session
             .info()
@@ -149,7 +220,6 @@ impl Network {
             .background()
             .wait()
             .map_err(failed("watching links"))?;
-        let sink: Sink = Arc::new(sink);
         let unread = AtomicBool::new(false);
         let events = sink.clone();
         let subscriber = session
@@ -179,33 +249,18 @@ impl Network {
             .declare_token(format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
             .wait()
             .map_err(failed("announcing this host"))?;
-        let no_thread = |error: std::io::Error| NetworkError { what: "starting a thread", message: error.to_string() };
-        let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink }).map_err(no_thread)?;
-        let rediscovery = introducer.map(|introducer| Rediscovery::start(session.clone(), introducer));
+        if introducer.is_some() {
+            tracing::info!(interfaces = interfaces::list(&scouted), "hosts find each other by multicast");
+        }
+        let rediscovery = introducer.map(|introducer| Rediscovery::start(session.clone(), introducer, scouted));
         let rediscovery = rediscovery.transpose().map_err(no_thread)?;
-        let joined =
-            Joined { announcer, _rediscovery: rediscovery, session, _declared: (token, subscriber, queryable) };
-        Ok(Self { joined: Some(joined), host })
+        let session = shared.get_or_init(|| session).clone();
+        Ok(Joined { _rediscovery: rediscovery, session, host, sink, _declared: (token, subscriber, queryable) })
     }
+}
 
-    /// Sets all endpoints of this host for a topic. Another thread announces them soon, and logs errors.
-    pub fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
-        if let Some(joined) = &self.joined {
-            joined.announcer.announce(key, endpoints);
-        }
-    }
-
-    /// Queries what other hosts announce. The answers are `NetworkEvent::Found`, then `FoundAll`, unless the network is local. Returns at once.
-    pub fn ask(&self, scope: Scope) {
-        if let Some(joined) = &self.joined {
-            joined.announcer.ask(scope);
-        }
-    }
-
-    /// A handle for requests to other hosts, usable from any thread.
-    pub fn asker(&self) -> RingAsker {
-        RingAsker { session: self.joined.as_ref().map(|joined| joined.session.clone()) }
-    }
+fn no_thread(error: std::io::Error) -> NetworkError {
+    NetworkError { what: "starting a thread", message: error.to_string() }
 }
 
 /// Clears SO_LINGER, which zenoh sets to 10 s. Closing the socket of a silent host would otherwise block the one thread that sends for all links,
@@ -218,14 +273,18 @@ fn keep_from_lingering(change: SampleKind) {
     }
 }
 
-/// Tokens of this host and of others.
-struct Liveliness {
+/// The network, after this host has joined it: tokens of this host and of others.
+struct Joined {
+    /// If hosts find each other by multicast.
+    _rediscovery: Option<Rediscovery>,
     session: Session,
     host: HostId,
     sink: Sink,
+    /// This host's token, its view of other hosts, and its ring queryable. Undeclared when dropped.
+    _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
 }
 
-impl Declare for Liveliness {
+impl Declare for Joined {
     type Token = LivelinessToken;
     type Error = NetworkError;
 
@@ -280,7 +339,7 @@ impl Drop for FoundAll {
 /// Requests rings of other hosts.
 #[derive(Clone)]
 pub struct RingAsker {
-    session: Option<Session>,
+    session: SharedSession,
 }
 
 impl std::fmt::Debug for RingAsker {
@@ -302,7 +361,7 @@ impl RingAsker {
         if payload.len() > HANDSHAKE_BYTES_MAX {
             return Err(RingError::Oversized(host, payload.len()));
         }
-        let session = self.session.as_ref().ok_or(RingError::Absent(host))?;
+        let session = self.session.get().ok_or(RingError::Absent(host))?;
         session
             .get(format!("rgaps/1/{host}/ring"))
             .payload(payload)
@@ -636,7 +695,7 @@ mod tests {
         assert!(matches!(asked, Err(RingError::Oversized(of, bytes)) if of == b && bytes > HANDSHAKE_BYTES_MAX));
         // If the requesting host does not check the length, the answering host refuses.
         let (answers, answer) = channel();
-        let session = first.asker().session.unwrap();
+        let session = first.asker().session.get().unwrap().clone();
         let asking = session.get(format!("rgaps/1/{b}/ring")).payload(long.clone()).timeout(LONG);
         asking
             .callback(move |reply| drop(answers.send(reply.into_result().map(|s| s.payload().to_bytes().into_owned()))))
@@ -684,7 +743,7 @@ mod tests {
         let network =
             Network::open(&Config::default(), HostId([1; 16]), "alone", move |event| drop(events.send(event)));
         let network = network.unwrap();
-        assert!(network.asker().session.is_none());
+        assert!(network.asker().session.get().is_none());
         network.announce(&camera().key, vec![camera()]);
         network.announce(&camera().key, Vec::new());
         network.ask(None);

@@ -8,9 +8,11 @@
 //!                                              └──refused──▶ forgotten: the machine answers, its manager has left
 //! ```
 //!
+//! It also warns of interfaces that come up later than the session: zenoh does not scout on them.
+//!
 //! Trusts      no host: it connects only to addresses to which this host's zenoh had opened a link itself, to few hosts, for a limited time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,8 +22,12 @@ use std::time::{Duration, Instant};
 use zenoh::session::ZenohId;
 use zenoh::{Config as Zenoh, Session, Wait};
 
+use crate::interfaces::{self, Interface};
+
 /// Pause between two looks at the links.
 const ROUND: Duration = Duration::from_millis(250);
+/// Pause between two looks at the interfaces.
+const INTERFACE_TICK: Duration = Duration::from_secs(2);
 /// How long one probe waits.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 /// How long gossip may take to connect the hosts.
@@ -113,11 +119,16 @@ pub(crate) struct Rediscovery {
 
 impl Rediscovery {
     /// Starts the thread for a session; `introducer` configures the session that introduces hosts.
-    pub(crate) fn start(session: Session, introducer: Zenoh) -> std::io::Result<Self> {
+    /// `scouted` are the interfaces that the session scouts on.
+    pub(crate) fn start(
+        session: Session,
+        introducer: Zenoh,
+        mut scouted: BTreeSet<Interface>,
+    ) -> std::io::Result<Self> {
         let (alive, ended) = channel();
         let thread = std::thread::Builder::new()
             .name("rgaps-discovery".to_owned())
-            .spawn(move || rediscover(&session, &introducer, &ended))?;
+            .spawn(move || rediscover(&session, &introducer, &mut scouted, &ended))?;
         Ok(Self { alive: Some(alive), thread: Some(thread) })
     }
 }
@@ -129,9 +140,14 @@ impl Drop for Rediscovery {
     }
 }
 
-fn rediscover(session: &Session, introducer: &Zenoh, ended: &Receiver<()>) {
+fn rediscover(session: &Session, introducer: &Zenoh, scouted: &mut BTreeSet<Interface>, ended: &Receiver<()>) {
     let mut lost = LostHosts::new();
+    let mut looked = Instant::now();
     while ended.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
+        if looked.elapsed() >= INTERFACE_TICK {
+            looked = Instant::now();
+            warn_of_new(scouted, interfaces::with_multicast());
+        }
         lost.handle_links(Instant::now(), &links(session));
         let probes = lost.poll_probes(Instant::now());
         let back: Vec<(ZenohId, SocketAddr)> = probe_all(&probes)
@@ -145,6 +161,20 @@ fn rediscover(session: &Session, introducer: &Zenoh, ended: &Receiver<()>) {
             tracing::debug!(%error, "hosts that are back could not be introduced");
         }
     }
+}
+
+/// Warns, once for each, of interfaces that are not scouted on. True if there are any.
+fn warn_of_new(scouted: &mut BTreeSet<Interface>, found: BTreeSet<Interface>) -> bool {
+    let new: Vec<Interface> = found.into_iter().filter(|interface| !scouted.contains(interface)).collect();
+    if !new.is_empty() {
+        tracing::warn!(
+            interfaces = interfaces::list(&new),
+            "came up later than rgapsd, so hosts there are not found by multicast: restart rgapsd, or name them in `peers`"
+        );
+    }
+    let is_new = !new.is_empty();
+    scouted.extend(new);
+    is_new
 }
 
 /// The address in a TCP locator.

@@ -47,6 +47,8 @@ const SUBJECTS_MISSING: [(&str, &str); 2] = [
 const BLOCKED_MS: u64 = 1000;
 /// For each kind of zenoh node: no kinds of nodes.
 const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
+/// Where a host listens that names others and no address of its own: zenoh's port, and any.
+const LISTEN_OF_PEER: [&str; 2] = ["tcp/[::]:7447", "tcp/[::]:0"];
 const ONLY_TCP: &str = "only links over tcp are built in";
 
 /// The configuration for zenoh; `None` if it shall not run.
@@ -84,6 +86,8 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     // A file's own values win.
     let ours: Vec<_> =
         ours.into_iter().filter(|(key, _)| zenoh.get_json(key).ok() == defaults.get_json(key).ok()).collect();
+    let listens_by_default =
+        zenoh.get_json("listen/endpoints").ok() == defaults.get_json("listen/endpoints").ok();
     let mut set =
         |key: &str, value: String| zenoh.insert_json5(key, &value).map_err(|error| failed(format!("{key}: {error}")));
     let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
@@ -107,6 +111,10 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     }
     if !config.listen.is_empty() {
         set("listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
+    } else if !config.peers.is_empty() && listens_by_default {
+        // Hosts that name each other as peers need no `listen`. Where another process has the port, this host is reached over its own links only.
+        set("listen/endpoints", list(&LISTEN_OF_PEER.map(str::to_owned)))?;
+        set("listen/exit_on_failure", "false".to_owned())?;
     }
     Ok(Some(zenoh))
 }

@@ -49,7 +49,7 @@ struct State {
 /// Starts logging: the events that RGAPS_LOG selects, by default warnings and what the manager does.
 pub fn start() {
     let filter = variable("RGAPS_LOG").and_then(|_| EnvFilter::try_from_env("RGAPS_LOG").ok());
-    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn,rgaps_manager=info"));
+    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn,rgaps_manager=info,rgaps_control=info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false);
     log.log_internal_errors(false).with_writer(|| Event).init();
     // If the thread cannot be started, counts of repetitions are written with the next line.
