@@ -5,6 +5,10 @@ ros2 launch rgaps pair.launch.py
 streams the example pictures to eight subscribers on the other host, which compare each message with its file and lose none. The launch ends after
 `count` messages with the totals in its last line, and with exit status 0 if all arrived intact. Nothing is left behind, even after a kill -9 of the
 launch: `rgaps two-hosts` makes both hosts, and removes them when its input is closed.
+
+ros2 launch rgaps pair.launch.py publish_nodes:=my_camera/driver subscribe_launch:='my_robot detectors.launch.py'
+
+runs ROS nodes or launch files on the two hosts instead, and ends when those of the subscribing host have ended.
 """
 
 import json
@@ -16,8 +20,8 @@ from launch.actions import ExecuteProcess, RegisterEventHandler
 from launch.event_handlers import OnProcessExit, OnProcessIO
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS,  # noqa: E402
-                         argument, program, setup)
+from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE,  # noqa: E402
+                         SUBSCRIBE_ARGUMENTS, TOPICS, argument, node_arguments, program, setup)
 
 # Differs from the files for one host: no message is lost, however slow the machine is.
 PAIR_ARGUMENTS = [
@@ -31,6 +35,7 @@ PAIR_ARGUMENTS = [
     argument('settings', 'keep_all_timeout_ms=60000', 'Keys of docs/configuration.md for both managers: key=value,key=value.'),
     argument('loopback', 'false', 'Use two loopback addresses even as root.', choices=['true', 'false']),
 ]
+ROLES = (PUBLISH, SUBSCRIBE)
 LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 
@@ -52,8 +57,9 @@ def pair(settings, report):
             return None
         said = json.loads(text)
         report.logger.info(said['about'])
-        publish, subscribe = (Host(settings, report, **host) for host in said['hosts'])
-        return [*publish.run(publish.publishers), *subscribe.run(subscribe.subscribers)]
+        hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch': settings[f'{role}_launch']}, report, **host)
+                 for role, host in zip(ROLES, said['hosts'])]
+        return [action for role, host in zip(ROLES, hosts) for action in host.run(host.clients(role))]
 
     def end(event, context):
         """Ends the hosts last, unless an error occurred."""
@@ -65,5 +71,6 @@ def pair(settings, report):
 
 
 def generate_launch_description():
-    arguments = [*PUBLISH_ARGUMENTS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS]
+    nodes = [nodes for role in ROLES for nodes in node_arguments(f'{role}_')]
+    arguments = [*nodes, *PUBLISH_ARGUMENTS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS]
     return LaunchDescription([TOPICS, *PAIR_ARGUMENTS, *(other for other in arguments if other.name not in LEFT_OUT), setup(pair)])

@@ -1,5 +1,7 @@
-"""The publishing host: its manager, and one `rgaps pub` for each topic once the manager serves.
+"""The publishing host: its manager and, once that serves, ROS nodes, a launch file, or one `rgaps pub` for each topic.
 
+ros2 launch rgaps publish_host.launch.py nodes:=my_camera/driver peer:=10.0.0.2
+ros2 launch rgaps publish_host.launch.py launch:='my_robot cameras.launch.py rate:=15.0' peer:=10.0.0.2
 ros2 launch rgaps publish_host.launch.py topics:=camera/front,camera/back input:=pictures peer:=10.0.0.2
 """
 
@@ -7,18 +9,21 @@ import os
 import sys
 
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rgaps_hosts import ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, TOPICS, setup  # noqa: E402
+from rgaps_hosts import (ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, PUBLISH, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, TOPICS, argument,  # noqa: E402
+                         node_arguments, setup)
 
-INPUT = DeclareLaunchArgument('input', description='A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.')
+INPUT = argument('input', '', 'For `rgaps pub`: a PNG, JPEG, PCD, PLY or NPY file, or a folder of them.')
 
 
 def host(settings, report):
+    if not any(settings[name] for name in ('nodes', 'launch', 'input')):
+        raise RuntimeError('there is nothing to publish: give nodes, launch, or input')
     host = Host(settings, report)
-    return host.run(host.publishers)
+    return host.run(host.clients(PUBLISH))
 
 
 def generate_launch_description():
-    return LaunchDescription([TOPICS, INPUT, *PUBLISH_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, setup(host)])
+    return LaunchDescription([*node_arguments(), TOPICS, INPUT, *PUBLISH_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS,
+                              setup(host)])

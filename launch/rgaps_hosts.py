@@ -7,6 +7,7 @@ A launch file gives `Host` its settings and its additions; this module does the 
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 from signal import SIGINT
 
@@ -24,6 +25,9 @@ EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 # Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
+
+# What a host does.
+PUBLISH, SUBSCRIBE = 'publish', 'subscribe'
 
 
 def argument(name, default, description, **more):
@@ -72,6 +76,15 @@ SUBSCRIBE_ARGUMENTS = [
 ]
 
 
+def node_arguments(prefix=''):
+    """Arguments that name ROS nodes of a host; `prefix` tells the arguments of two hosts apart."""
+    return [
+        argument(f'{prefix}nodes', '', 'ROS nodes to start on the host instead of programs of rgaps: PACKAGE/EXECUTABLE, or '
+                                       'PACKAGE/CLASS::OF::A_COMPONENT; separated by commas.'),
+        argument(f'{prefix}launch', '', "A launch file to start instead, as `ros2 launch` takes it: 'my_robot bringup.launch.py rate:=15.0'."),
+    ]
+
+
 def program(name):
     """A program of the project: in the prefix in which this file is installed, else in PATH."""
     beside = FOLDER.parents[2] / 'bin' / name if FOLDER.parents[1].name == 'share' else None
@@ -90,6 +103,9 @@ def check(settings):
             raise RuntimeError(f'{name} is "{text}"; it must be a whole number from {least} on')
     if not words(settings['topics']):
         raise RuntimeError(f'topics is "{settings["topics"]}"; it must name one topic or more, separated by commas')
+    for prefix in ('', 'publish_', 'subscribe_'):
+        if settings.get(f'{prefix}nodes') and settings.get(f'{prefix}launch'):
+            raise RuntimeError(f'{prefix}nodes and {prefix}launch are both given; a host starts one of them')
 
 
 class Report:
@@ -102,6 +118,8 @@ class Report:
         self.logger = get_logger('rgaps')
         self.subscribers = []
         self.publishers = []
+        # Those of them that are ROS nodes or launch files, which report nothing.
+        self.nodes = set()
         self.running = set()
         self.told = set()
         self.has_failed = False
@@ -116,6 +134,12 @@ class Report:
 
     def watch_publisher(self, action):
         self.publishers.append(action)
+        return self.watch(action)
+
+    def watch_nodes(self, action, role):
+        """Runs ROS nodes in the role of a publisher or a subscriber."""
+        self.nodes.add(action)
+        (self.subscribers if role == SUBSCRIBE else self.publishers).append(action)
         return self.watch(action)
 
     def watch_subscriber(self, action, name):
@@ -142,13 +166,15 @@ class Report:
             self._sum_up()
         if context.is_shutdown:
             return None
+        if action in self.nodes and event.returncode and action not in self.told:
+            raise RuntimeError(f'nodes of this host have failed with exit status {event.returncode}: see the lines above')
         if self.count and action in self.publishers and event.returncode:
             raise RuntimeError('a publisher has failed: see the line above')
         clients = self.subscribers + self.publishers
         if action not in clients:
             return None
         self.has_failed |= bool(event.returncode)
-        if self.running.intersection(self.subscribers if self.count else clients):
+        if self.running.intersection(self.subscribers if self.count or self.nodes.intersection(self.subscribers) else clients):
             return None
         if self.has_failed and not self.count:
             raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
@@ -162,14 +188,15 @@ class Report:
         return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
 
     def _sum_up(self):
-        if not self.reports and not self.count:
+        counted = [subscriber for subscriber in self.subscribers if subscriber not in self.nodes]
+        if not counted or not self.reports and not self.count:
             return
         reports = self.reports.values()
         taken, mismatched = (sum(report[key] for report in reports) for key in ('taken', 'mismatched'))
         missing = sum(report['missing'] for report in reports)
         lost = sum(report['statistics']['lost'] for report in reports)
-        text = f'subscribers {len(self.subscribers)} messages {taken} mismatched {mismatched} lost {lost}'
-        wanted = self.count * len(self.subscribers)
+        text = f'subscribers {len(counted)} messages {taken} mismatched {mismatched} lost {lost}'
+        wanted = self.count * len(counted)
         if self.count and (taken < wanted or mismatched or missing or (lost and not self.may_lose)):
             # The only way to set an exit status: an exception in a handler ends a launch with 1.
             raise RuntimeError(f'{text}: {wanted} messages were to come whole')
@@ -183,7 +210,7 @@ class Host:
         self.settings = settings
         self.report = report
         self.prefix = list(prefix)
-        self.environment = {'RGAPS_LOG': os.environ.get('RGAPS_LOG', 'warn,rgaps_manager=info'), **dict(environment)}
+        self.environment = {'RGAPS_LOG': os.environ.get('RGAPS_LOG', 'warn,rgaps_manager=info,rgaps_control=info'), **dict(environment)}
         for name, key in (('RGAPS_RUNTIME_DIR', 'runtime_dir'), ('ROS_DOMAIN_ID', 'domain')):
             if self.settings.get(key):
                 self.environment[name] = self.settings[key]
@@ -247,6 +274,15 @@ class Host:
             # 7447 is zenoh's default port.
             command += ['--peer', peer if '/' in peer else f'tcp/{peer}:7447']
         return command
+
+    def clients(self, role):
+        """What the arguments name: ROS nodes, a launch file, or else a program of rgaps for each topic."""
+        nodes, launch = self.settings.get('nodes'), self.settings.get('launch')
+        if not (nodes or launch):
+            return self.publishers if role == PUBLISH else self.subscribers
+        named = shlex.split(launch) if launch else [str(FOLDER / 'nodes.launch.py'), f'nodes:={nodes}', f"namespace:={self.settings['namespace']}"]
+        # A launch of its own: in another network namespace, this one could not load components.
+        return lambda: [self.report.watch_nodes(self._client(['ros2', 'launch', *named], role, 'screen'), role)]
 
     def publishers(self):
         """`rgaps pub` for each topic."""

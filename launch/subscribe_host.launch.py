@@ -1,5 +1,6 @@
-"""The subscribing host: its manager, and `subscribers` times `rgaps sub` for each topic once the manager serves.
+"""The subscribing host: its manager and, once that serves, ROS nodes, a launch file, or `subscribers` times `rgaps sub` for each topic.
 
+ros2 launch rgaps subscribe_host.launch.py nodes:=my_detector/detector,my_viewer/viewer peer:=10.0.0.1
 ros2 launch rgaps subscribe_host.launch.py topics:=camera/front subscribers:=8 peer:=10.0.0.1
 """
 
@@ -9,13 +10,14 @@ import sys
 from launch import LaunchDescription
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rgaps_hosts import ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS, setup  # noqa: E402
+from rgaps_hosts import (ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, QOS_ARGUMENTS, SUBSCRIBE, SUBSCRIBE_ARGUMENTS, TOPICS,  # noqa: E402
+                         node_arguments, setup)
 
 
 def host(settings, report):
     host = Host(settings, report)
-    return host.run(host.subscribers)
+    return host.run(host.clients(SUBSCRIBE))
 
 
 def generate_launch_description():
-    return LaunchDescription([TOPICS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, setup(host)])
+    return LaunchDescription([*node_arguments(), TOPICS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, setup(host)])

@@ -27,9 +27,10 @@ PUBLISH = {'input', 'rate', 'exhaustion', 'pool_bytes', 'wait_for'}
 SUBSCRIBE = {'type', 'subscribers', 'history', 'count', 'timeout', 'save'}
 ADDRESSES = {'peer', 'listen', 'address', 'runtime_dir'}
 WANTED = {
-    'publish_host.launch.py': HOST | PUBLISH | ADDRESSES,
-    'subscribe_host.launch.py': HOST | SUBSCRIBE | ADDRESSES | {'expect'},
-    'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback'},
+    'publish_host.launch.py': HOST | PUBLISH | ADDRESSES | {'nodes', 'launch'},
+    'subscribe_host.launch.py': HOST | SUBSCRIBE | ADDRESSES | {'expect', 'nodes', 'launch'},
+    'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback', 'publish_nodes', 'publish_launch', 'subscribe_nodes', 'subscribe_launch'},
+    'nodes.launch.py': {'nodes', 'namespace'},
 }
 
 # Limit of every wait; far above what any of them needs.
@@ -65,11 +66,14 @@ def stand_in():
 
     names = {
         'launch': ['LaunchDescription'],
-        'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler'],
+        'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler', 'Shutdown'],
         'launch.event_handlers': ['OnProcessExit', 'OnProcessIO'],
         'launch.events': ['Shutdown', 'matches_action'],
         'launch.events.process': ['SignalProcess'],
         'launch.logging': ['get_logger'],
+        'launch_ros': [],
+        'launch_ros.actions': ['ComposableNodeContainer', 'Node'],
+        'launch_ros.descriptions': ['ComposableNode'],
     }
     for module, members in names.items():
         sys.modules[module] = types.ModuleType(module)

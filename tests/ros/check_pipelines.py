@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -341,6 +342,61 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
     return None
 
 
+def a_pipeline_over_two_hosts_sends_each_payload_once(world):
+    if os.geteuid() != 0:
+        return 'network namespaces need root'
+    # One image of 640x480 mono8 has nine subscribers on the other host.
+    arguments = {'pictures': (60, 'rate:=6.0', 'width:=640', 'height:=480'), 'clouds': (20, 'rate:=5.0'), 'tensors': (60, 'rate:=10.0')}
+    for pipeline, (count, *more) in arguments.items():
+        launch = world.run(pipeline, ['ros2', 'launch', 'rgaps_examples', f'{pipeline}_pair.launch.py', f'count:={count}', *more])
+        launch.passes()
+        said = launch.output()
+        if f'frames {count} lost 0 mismatched 0' not in said or 'copied_bytes 0' not in said:
+            raise Failed(said[-6000:])
+        if pipeline != 'pictures':
+            continue
+        if not re.search(r'path in place x \d+, tcp x \d+', said):
+            raise Failed(said[-6000:])
+        (received,) = re.findall(r"the second host's interface has received (\d+) B", said)
+        raw = {path.stem: read_png(path).nbytes for path in DATA.glob('*.png')}
+        each = sum(raw.values()) / len(raw) + 640 * 480
+        # Images before all topics were known crossed, too; nine transfers of each rectified image would be more than three times as many bytes.
+        if not count * each <= int(received) < 2 * count * each:
+            raise Failed(f'{received} B were received, and {count} x {each} B viewed:\n{said[-6000:]}')
+    return None
+
+
+def two_hosts_launched_apart_find_each_other_by_peer(world):
+    if os.geteuid() != 0:
+        return 'network namespaces need root'
+    namespaces = world.pair_of_namespaces()
+    publish, subscribe = (os.path.join(world.folder, name) for name in ('publish-host', 'subscribe-host'))
+    runs = {}
+    for part, folder, namespace, peer in (('publish', publish, namespaces[0], '10.77.0.2'), ('subscribe', subscribe, namespaces[1], '10.77.0.1')):
+        os.mkdir(folder, 0o700)
+        command = ['ros2', 'launch', 'rgaps_examples', f'tensors_{part}.launch.py', 'count:=30', f'peer:={peer}']
+        environment = {'RGAPS_RUNTIME_DIR': folder, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET'}
+        runs[part] = world.run(part, command, namespace, environment)
+    runs['subscribe'].passes()
+    if 'frames 30 lost 0 mismatched 0' not in runs['subscribe'].output():
+        raise Failed(runs['subscribe'].output()[-6000:])
+    runs['publish'].process.send_signal(signal.SIGINT)
+    runs['publish'].passes()
+    return None
+
+
+def nodes_by_name_run_on_two_hosts(world):
+    launch = world.run('nodes', ['ros2', 'launch', 'rgaps', 'pair.launch.py', 'publish_nodes:=rgaps_examples/tensor_source', 'namespace:=robot',
+                                 "subscribe_launch:=rgaps_examples tensors.launch.py part:=subscribe namespace:=robot count:=20"])
+    launch.passes()
+    if 'frames 20 lost 0 mismatched 0' not in launch.output():
+        raise Failed(launch.output()[-6000:])
+    wrong = world.run('wrong', ['ros2', 'launch', 'rgaps', 'pair.launch.py', 'publish_nodes:=rgaps_examples/tensor_source',
+                                'subscribe_nodes:=rgaps_examples/rgaps_examples::Voxel,rgaps_examples/no_such_node'])
+    if wrong.wait() == 0:
+        raise Failed(f'a node that does not exist was no failure:\n{wrong.output()[-6000:]}')
+
+
 def expect_numbers(run, wanted):
     """Numbers received after discovery must be a contiguous part of the numbers published."""
     numbers = run.seen['numbers']
@@ -351,7 +407,8 @@ def expect_numbers(run, wanted):
 
 TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
          detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
-         tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
+         tensors_pass_a_model_whose_scores_and_label_are_right, a_pipeline_over_two_hosts_sends_each_payload_once,
+         two_hosts_launched_apart_find_each_other_by_peer, nodes_by_name_run_on_two_hosts, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
          stages_on_a_gpu_copy_nothing_to_the_host]
 
 

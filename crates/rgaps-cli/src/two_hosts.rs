@@ -1,7 +1,7 @@
 //! `rgaps two-hosts`: keeps two hosts on one machine for other processes while its standard input is open.
 //!
 //! One line of JSON says how to run a process on either host: a prefix for its command, and environment variables. When the input ends or a signal
-//! arrives, it asks the remaining processes to end, kills those that do not, and removes what it made. A launch file's end, even by kill -9, closes
+//! arrives, it asks the remaining processes to end, kills those that do not, says what crossed the network, and removes what it made. A launch file's end, even by kill -9, closes
 //! the input of its processes, so nothing is left behind. What a killed `two-hosts` leaves behind, the next one removes.
 
 use std::fs::{self, File};
@@ -75,6 +75,9 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
     dirs.iter().for_each(|dir| end_processes(dir));
+    if let Some(bytes) = demo.received_bytes()? {
+        eprintln!("the second host's interface has received {bytes} B");
+    }
     drop(demo);
     Ok(())
 }

@@ -120,9 +120,12 @@ impl DemoHosts {
             ("RGAPS_PEERS", address(other)),
             ("RGAPS_DATA_ADDRESS", self.addresses[own].to_string()),
         ];
+        // ROS nodes of the hosts find each other in spite of what is set for this machine.
+        let ros = [("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET"), ("ROS_LOCALHOST_ONLY", "0")];
+        let ros = ros.into_iter().filter(|_| self.is_namespaces()).map(|(name, value)| (name, value.to_owned()));
         let transport = self.transport.clone().map(|transport| ("RGAPS_TRANSPORT", transport));
         let device = self.device.map(|device| ("RGAPS_DEVICE", device.to_string()));
-        variables.into_iter().chain(transport).chain(device).map(|(name, value)| (name.to_owned(), value)).collect()
+        variables.into_iter().chain(ros).chain(transport).chain(device).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// A host's runtime directory.

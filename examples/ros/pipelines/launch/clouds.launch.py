@@ -5,14 +5,17 @@
 The launch ends when the clusters of `count` clouds were counted.
 """
 
+import os
 import pathlib
+import sys
 
 from ament_index_python.packages import get_package_share_directory
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, Shutdown
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import ComposableNodeContainer, Node
-from launch_ros.descriptions import ComposableNode, ParameterValue
+from launch_ros.descriptions import ComposableNode
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pipeline import argument, end_with, pipeline  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 ARGUMENTS = {
@@ -26,26 +29,25 @@ ARGUMENTS = {
 }
 
 
-def argument(name, kind=str):
-    return ParameterValue(LaunchConfiguration(name), value_type=kind)
+NAMESPACE = LaunchConfiguration('namespace')
+
+
+def program(name, parameters, **more):
+    return Node(package='rgaps_examples', executable=name, name=name, namespace=NAMESPACE, output='screen', parameters=[parameters], **more)
+
+
+def actions(publishes, subscribes):
+    source = program('cloud_source', {'file': argument('file'), 'rate': argument('rate', float)})
+    voxel = ComposableNode(
+        package='rgaps_examples', plugin='rgaps_examples::Voxel', name='voxel', namespace=NAMESPACE,
+        parameters=[{'cube': argument('cube', float)}], extra_arguments=[{'use_intra_process_comms': True}])
+    container = ComposableNodeContainer(
+        package='rclcpp_components', executable='component_container', name='clouds', namespace=NAMESPACE, output='screen',
+        composable_node_descriptions=[voxel])
+    clusters = {'tolerance': argument('tolerance', float), 'count': argument('count', int), 'timeout': argument('timeout', float)}
+    counter = program('clusters', clusters, on_exit=end_with('the count of clusters'))
+    return [*([container, counter] if subscribes else []), *([source] if publishes else [])]
 
 
 def generate_launch_description():
-    namespace = LaunchConfiguration('namespace')
-
-    def program(name, parameters, **more):
-        return Node(package='rgaps_examples', executable=name, name=name, namespace=namespace, output='screen', parameters=[parameters], **more)
-
-    clusters = {'tolerance': argument('tolerance', float), 'count': argument('count', int), 'timeout': argument('timeout', float)}
-    return LaunchDescription([
-        *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
-        ComposableNodeContainer(
-            package='rclcpp_components', executable='component_container', name='clouds', namespace=namespace, output='screen',
-            composable_node_descriptions=[
-                ComposableNode(
-                    package='rgaps_examples', plugin='rgaps_examples::Voxel', name='voxel', namespace=namespace,
-                    parameters=[{'cube': argument('cube', float)}], extra_arguments=[{'use_intra_process_comms': True}]),
-            ]),
-        program('clusters', clusters, on_exit=Shutdown(reason='all clouds are counted')),
-        program('cloud_source', {'file': argument('file'), 'rate': argument('rate', float)}),
-    ])
+    return pipeline(ARGUMENTS, actions)

@@ -6,16 +6,19 @@ The C++ stages are components of one container. Three detectors are in Python; t
 built. The launch ends when the viewer has received `count` images.
 """
 
+import os
 import pathlib
+import sys
 from typing import List
 
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix, get_package_share_directory
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, Shutdown
 from launch.conditions import IfCondition, UnlessCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import ComposableNodeContainer, Node
-from launch_ros.descriptions import ComposableNode, ParameterValue
+from launch_ros.descriptions import ComposableNode
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pipeline import argument, end_with, pipeline  # noqa: E402
 
 DETECTORS, IN_PYTHON = 8, 3
 
@@ -43,43 +46,47 @@ ARGUMENTS = {
 }
 
 
-def argument(name, kind=str):
-    return ParameterValue(LaunchConfiguration(name), value_type=kind)
+NAMESPACE = LaunchConfiguration('namespace')
 
 
-def generate_launch_description():
-    namespace = LaunchConfiguration('namespace')
+def component(plugin, name, parameters=None, remappings=None):
+    return ComposableNode(
+        package='rgaps_examples', plugin=f'rgaps_examples::{plugin}', name=name, namespace=NAMESPACE, parameters=[parameters or {}],
+        remappings=remappings or [], extra_arguments=[{'use_intra_process_comms': True}])
 
-    def component(plugin, name, parameters=None, remappings=None):
-        return ComposableNode(
-            package='rgaps_examples', plugin=f'rgaps_examples::{plugin}', name=name, namespace=namespace, parameters=[parameters or {}],
-            remappings=remappings or [], extra_arguments=[{'use_intra_process_comms': True}])
 
-    def program(name, executable, package='rgaps_examples', **more):
-        return Node(package=package, executable=executable, name=name, namespace=namespace, output='screen', **more)
+def program(name, executable, package='rgaps_examples', **more):
+    return Node(package=package, executable=executable, name=name, namespace=NAMESPACE, output='screen', **more)
 
+
+def actions(publishes, subscribes):
+    camera = {'folder': argument('folder'), 'rate': argument('rate', float), 'frame_id': argument('frame_id')}
+    rectify = {'width': argument('width', int), 'height': argument('height', int), 'distortion': argument('distortion', List[float])}
     topics = [f'edges_{number}' for number in range(DETECTORS)]
     in_cpp, in_python, last = topics[:-IN_PYTHON], topics[-IN_PYTHON:-1], topics[-1]
     rust = LaunchConfiguration('rust')
-    camera = {'folder': argument('folder'), 'rate': argument('rate', float), 'frame_id': argument('frame_id')}
-    rectify = {'width': argument('width', int), 'height': argument('height', int), 'distortion': argument('distortion', List[float])}
     viewer = {
         'topics': ['image_raw', 'image_rect', *topics],
         'count': argument('count', int),
         'timeout': argument('timeout', float),
         'save': argument('save'),
     }
-    return LaunchDescription([
-        *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
-        ComposableNodeContainer(
-            package='rclcpp_components', executable='component_container', name='pictures', namespace=namespace, output='screen',
-            composable_node_descriptions=[
-                component('Rectify', 'rectify', rectify),
-                *(component('Edges', topic, remappings=[('edges', topic)]) for topic in in_cpp),
-                component('Camera', 'camera', camera),
-            ]),
-        *(program(topic, 'edges', remappings=[('edges', topic)]) for topic in in_python),
-        program(last, 'edges', remappings=[('edges', last)], condition=UnlessCondition(rust)),
-        program(last, 'edges', 'rgaps_examples_rust', remappings=[('edges', last)], condition=IfCondition(rust)),
-        program('viewer', 'viewer', parameters=[viewer], on_exit=Shutdown(reason='the viewer is done')),
-    ])
+    components, programs = [], []
+    if subscribes:
+        components += [component('Edges', topic, remappings=[('edges', topic)]) for topic in in_cpp]
+        programs = [
+            *(program(topic, 'edges', remappings=[('edges', topic)]) for topic in in_python),
+            program(last, 'edges', remappings=[('edges', last)], condition=UnlessCondition(rust)),
+            program(last, 'edges', 'rgaps_examples_rust', remappings=[('edges', last)], condition=IfCondition(rust)),
+            program('viewer', 'viewer', parameters=[viewer], on_exit=end_with('the viewer')),
+        ]
+    if publishes:
+        components += [component('Rectify', 'rectify', rectify), component('Camera', 'camera', camera)]
+    container = ComposableNodeContainer(
+        package='rclcpp_components', executable='component_container', name='pictures', namespace=NAMESPACE, output='screen',
+        composable_node_descriptions=components)
+    return [container, *programs]
+
+
+def generate_launch_description():
+    return pipeline(ARGUMENTS, actions)

@@ -5,11 +5,14 @@
 The launch ends when the model has received `count` tensors.
 """
 
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, Shutdown
+import os
+import sys
+
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
-from launch_ros.descriptions import ParameterValue
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pipeline import argument, end_with, pipeline  # noqa: E402
 
 ARGUMENTS = {
     'count': ('100', 'tensors after which all ends; 0 goes on'),
@@ -19,19 +22,16 @@ ARGUMENTS = {
 }
 
 
-def argument(name, kind=str):
-    return ParameterValue(LaunchConfiguration(name), value_type=kind)
+def program(name, parameters, **more):
+    namespace = LaunchConfiguration('namespace')
+    return Node(package='rgaps_examples', executable=name, name=name, namespace=namespace, output='screen', parameters=[parameters], **more)
+
+
+def actions(publishes, subscribes):
+    source = program('tensor_source', {'rate': argument('rate', float)})
+    model = program('model', {'count': argument('count', int), 'timeout': argument('timeout', float)}, on_exit=end_with('the model'))
+    return [*([model] if subscribes else []), *([source] if publishes else [])]
 
 
 def generate_launch_description():
-    namespace = LaunchConfiguration('namespace')
-
-    def program(name, parameters, **more):
-        return Node(package='rgaps_examples', executable=name, name=name, namespace=namespace, output='screen', parameters=[parameters], **more)
-
-    return LaunchDescription([
-        *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
-        program('model', {'count': argument('count', int), 'timeout': argument('timeout', float)},
-                on_exit=Shutdown(reason='the model is done')),
-        program('tensor_source', {'rate': argument('rate', float)}),
-    ])
+    return pipeline(ARGUMENTS, actions)

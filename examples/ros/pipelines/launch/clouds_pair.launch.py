@@ -1,0 +1,14 @@
+"""Two hosts on this machine: the source of clouds on one, the voxel filter and the count of clusters on the other.
+
+    ros2 launch rgaps_examples clouds_pair.launch.py count:=60
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pipeline import hosts  # noqa: E402
+
+
+def generate_launch_description():
+    return hosts('pair.launch.py', 'clouds', 'publish', 'subscribe')

@@ -1,0 +1,14 @@
+"""This host has the model; tensors_publish.launch.py runs on the other.
+
+    ros2 launch rgaps_examples tensors_subscribe.launch.py peer:=10.0.0.1
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pipeline import hosts  # noqa: E402
+
+
+def generate_launch_description():
+    return hosts('subscribe_host.launch.py', 'tensors', 'subscribe')
