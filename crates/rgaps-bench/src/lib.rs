@@ -19,7 +19,9 @@ mod network;
 pub mod notify;
 mod options;
 mod page;
+mod paper;
 mod peers;
+mod published;
 pub mod rdma;
 mod rdma_e2e;
 mod report;
@@ -161,6 +163,15 @@ enum What {
         #[arg(long)]
         device: Option<Choice>,
     },
+    /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
+    Paper {
+        /// Transport between the hosts; `rdma` takes host memory.
+        #[arg(long, value_enum, default_value = "tcp", conflicts_with = "device")]
+        transport: Transport,
+        /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
+        #[arg(long)]
+        device: Option<Choice>,
+    },
     /// How latency, memory and wake-ups grow with topics, subscribers and hosts.
     Growth,
     /// On a GPU: from a publisher's block to host memory, against a bare copy and the paper's baseline.
@@ -252,6 +263,13 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
             Choice::Host => vec![Bench::of_host("e2e --device host", e2e::run)],
             gpu => return on_gpu(&[gpu::What::E2e], gpu, arguments, format),
         },
+        Some(What::Paper { transport: Transport::Rdma, .. }) => {
+            vec![Bench::of_host("paper --transport rdma", paper::run_rdma)]
+        }
+        Some(What::Paper { device, .. }) => match device::opened(*device)?.as_choice() {
+            Choice::Host => vec![Bench::of_host("paper --device host", paper::run)],
+            gpu => return paper_on_gpu(gpu, arguments, format),
+        },
         Some(What::Local) => vec![Bench::of_host("local", local::run)],
         Some(What::Alloc) => vec![Bench::of_host("alloc", alloc::run)],
         Some(What::Notify) => vec![Bench::of_host("notify", notify::run)],
@@ -289,13 +307,34 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("link", link::run),
         Bench::of_host("e2e --device host", e2e::run),
         Bench::of_host("growth", growth::run),
+        Bench::of_host("paper --device host", paper::run),
     ]
 }
 
-/// Runs GPU benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.
+/// Runs GPU benches.
 fn on_gpu(what: &[gpu::What], device: Choice, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
     let setup = gpu::Setup::new(device, arguments.options().effort)?;
-    let benches: Vec<Bench<'_>> = what.iter().map(|what| Bench::of_gpu(&setup, *what)).collect();
+    let benches = what.iter().map(|what| Bench::of_gpu(&setup, *what)).collect();
+    finish_on_gpu(&setup, benches, arguments, format)
+}
+
+/// The paper's tables and figures with a GPU; those of the link are measured in host memory.
+fn paper_on_gpu(device: Choice, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
+    let setup = gpu::Setup::new(device, arguments.options().effort)?;
+    let command = format!("rgaps bench paper --device {}", setup.device());
+    let machines = Bench { command, run: Box::new(|_| Ok(paper::machines(Some(setup.gpu()), "tcp over loopback"))) };
+    let on_gpu = [gpu::What::Path1, gpu::What::Path3, gpu::What::E2e].map(|what| Bench::of_gpu(&setup, what));
+    let link = (!setup.is_trial()).then(|| Bench::of_host("paper --device host", paper::run_link));
+    finish_on_gpu(&setup, [machines].into_iter().chain(on_gpu).chain(link).collect(), arguments, format)
+}
+
+/// Runs benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.
+fn finish_on_gpu(
+    setup: &gpu::Setup,
+    benches: Vec<Bench<'_>>,
+    arguments: &Arguments,
+    format: Format,
+) -> Result<(), BenchError> {
     let mut report = Report::new(Circumstances::now(&arguments.commit, Some(setup.gpu())));
     report.part.left_out.extend_from_slice(setup.left_out());
     if !setup.is_trial() {

@@ -1,0 +1,40 @@
+//! The benches of the papers' questions: what they report, with few rounds. Times are not judged.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod host;
+
+use host::{Host, outcome};
+use serde_json::Value;
+
+/// The report of `rgaps bench --quick` with these arguments.
+fn report(arguments: &[&str]) -> Value {
+    let host = Host::new("bench-papers");
+    let folder = host.dir.path().join("report");
+    let all = [&["bench"], arguments, &["--quick", "--report"]].concat();
+    let (good, said, errors) = outcome(host.rgaps(&all).arg(&folder));
+    assert!(good, "{said}{errors}");
+    serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn the_papers_tables_stand_beside_ours_which_say_what_needs_a_gpu() {
+    let report = report(&["paper", "--device", "host"]);
+    let tables = report["tables"].as_array().unwrap();
+    let numbers: Vec<&str> = tables.iter().filter_map(|table| table["number"].as_str()).collect();
+    assert_eq!(numbers, ["4.1", "4.2", "4.3", "4.4", "4.5"]);
+    let line = |table: &Value, name: &str| {
+        let lines = table["lines"].as_array().unwrap();
+        lines.iter().find(|line| line[0] == name).unwrap()[1].as_array().unwrap().clone()
+    };
+    let path_1 = tables.iter().find(|table| table["number"] == "4.2").unwrap();
+    assert!(path_1["title"].as_str().unwrap().contains("RTX 3090"), "{path_1}");
+    assert_eq!(line(path_1, "4 MB, the paper's"), [1.0, 224.0, 1.0]);
+    assert_eq!(line(path_1, "4 MiB, ours"), ["needs a GPU"; 3]);
+    let path_2 = tables.iter().find(|table| table["title"].as_str().unwrap().starts_with("Figure 4.2")).unwrap();
+    let ours = line(path_2, "4 MiB, ours");
+    assert!(ours[0] == "needs RDMA" && ours[1].is_f64() && ours[2].is_f64(), "{ours:?}");
+    let figures: Vec<&str> =
+        report["figures"].as_array().unwrap().iter().filter_map(|shown| shown["number"].as_str()).collect();
+    assert_eq!(figures, ["4.1", "4.3", "4.4", "4.5", "4.6 (a)", "4.6 (b)", "4.6 (c)", "3.9", "4.2"]);
+}
