@@ -22,6 +22,7 @@ mod page;
 mod paper;
 mod peers;
 mod published;
+mod rates;
 pub mod rdma;
 mod rdma_e2e;
 mod report;
@@ -30,6 +31,7 @@ mod ring;
 mod row;
 mod scan;
 mod soak;
+mod traffic;
 
 use std::path::PathBuf;
 
@@ -163,6 +165,8 @@ enum What {
         #[arg(long)]
         device: Option<Choice>,
     },
+    /// Messages a second from many publishers to one subscriber and from one to many, batches, and a slow subscriber beside others.
+    Rates,
     /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
     Paper {
         /// Transport between the hosts; `rdma` takes host memory.
@@ -200,6 +204,12 @@ enum What {
     /// A subscriber process of `local`.
     #[command(hide = true)]
     LocalSubscriber(crowd::SubscriberArgs),
+    /// A publisher process of `rates` and `cpu`.
+    #[command(hide = true)]
+    TrafficPublisher(traffic::PublisherArgs),
+    /// A subscriber process of `rates` and `cpu`.
+    #[command(hide = true)]
+    TrafficSubscriber(traffic::SubscriberArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -252,6 +262,8 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
         Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
+        Some(What::TrafficPublisher(publisher)) => return traffic::publish(publisher),
+        Some(What::TrafficSubscriber(subscriber)) => return traffic::subscribe(subscriber),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
@@ -276,6 +288,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Fanout) => vec![Bench::of_host("fanout", fanout::run)],
         Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
+        Some(What::Rates) => vec![Bench::of_host("rates", rates::run)],
         Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
         Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
         Some(What::Scan { transport: Transport::Rdma }) => vec![
@@ -307,6 +320,7 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("link", link::run),
         Bench::of_host("e2e --device host", e2e::run),
         Bench::of_host("growth", growth::run),
+        Bench::of_host("rates", rates::run),
         Bench::of_host("paper --device host", paper::run),
     ]
 }

@@ -17,6 +17,17 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap()
 }
 
+/// The one row of a report, which has figures.
+fn only_row(bench: &str, only: &str) -> Value {
+    let report = report(&[bench, "--only", only]);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let row = rows[0].clone();
+    assert!(row["ours"].as_f64().unwrap() > 0.0 && row["theirs"].as_f64().unwrap() > 0.0, "{row}");
+    assert_eq!(row["command"].as_str().unwrap(), format!("rgaps bench {bench} --quick --only '{only}'"));
+    row
+}
+
 #[test]
 fn the_papers_tables_stand_beside_ours_which_say_what_needs_a_gpu() {
     let report = report(&["paper", "--device", "host"]);
@@ -37,4 +48,17 @@ fn the_papers_tables_stand_beside_ours_which_say_what_needs_a_gpu() {
     let figures: Vec<&str> =
         report["figures"].as_array().unwrap().iter().filter_map(|shown| shown["number"].as_str()).collect();
     assert_eq!(figures, ["4.1", "4.3", "4.4", "4.5", "4.6 (a)", "4.6 (b)", "4.6 (c)", "3.9", "4.2"]);
+}
+
+#[test]
+fn rates_are_measured_between_processes_and_beside_one_of_them() {
+    only_row("rates", "100 B on one host, 1 to 1 beside bare socket");
+    only_row("rates", "100 B on one host, 2 publishers beside 1 publisher");
+    only_row("rates", "1 B from host to host, 2 subscribers beside 1 subscriber");
+}
+
+#[test]
+fn a_slow_subscriber_is_measured_beside_quick_ones_with_either_qos() {
+    only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-last 10) beside without the slow one");
+    only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-all) beside the slow one");
 }
