@@ -31,6 +31,7 @@ mod ring;
 mod row;
 mod scan;
 mod soak;
+mod steady;
 mod traffic;
 
 use std::path::PathBuf;
@@ -167,6 +168,8 @@ enum What {
     },
     /// Messages a second from many publishers to one subscriber and from one to many, batches, and a slow subscriber beside others.
     Rates,
+    /// At a fixed rate: the processor time of a subscriber, and the distribution of latencies.
+    Cpu,
     /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
     Paper {
         /// Transport between the hosts; `rdma` takes host memory.
@@ -289,6 +292,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
         Some(What::Rates) => vec![Bench::of_host("rates", rates::run)],
+        Some(What::Cpu) => vec![Bench::of_host("cpu", steady::run)],
         Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
         Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
         Some(What::Scan { transport: Transport::Rdma }) => vec![
@@ -321,6 +325,7 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("e2e --device host", e2e::run),
         Bench::of_host("growth", growth::run),
         Bench::of_host("rates", rates::run),
+        Bench::of_host("cpu", steady::run),
         Bench::of_host("paper --device host", paper::run),
     ]
 }

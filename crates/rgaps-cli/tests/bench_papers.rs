@@ -62,3 +62,9 @@ fn a_slow_subscriber_is_measured_beside_quick_ones_with_either_qos() {
     only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-last 10) beside without the slow one");
     only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-all) beside the slow one");
 }
+
+#[test]
+fn processor_time_and_latency_are_measured_at_a_fixed_rate() {
+    only_row("cpu", "34 B at 1000/s on one host, the subscriber's CPU beside bare socket");
+    only_row("cpu", "34 B at 1000/s from host to host, the median message beside bare socket");
+}
