@@ -31,6 +31,7 @@ mod ring;
 mod row;
 mod scan;
 mod soak;
+mod startup;
 mod steady;
 mod traffic;
 
@@ -170,6 +171,8 @@ enum What {
     Rates,
     /// At a fixed rate: the processor time of a subscriber, and the distribution of latencies.
     Cpu,
+    /// From the start of manager, publisher and subscriber until the subscriber has the first message.
+    Start,
     /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
     Paper {
         /// Transport between the hosts; `rdma` takes host memory.
@@ -213,6 +216,9 @@ enum What {
     /// A subscriber process of `rates` and `cpu`.
     #[command(hide = true)]
     TrafficSubscriber(traffic::SubscriberArgs),
+    /// A process of `start`.
+    #[command(hide = true)]
+    StartRole(startup::RoleArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -267,6 +273,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
         Some(What::TrafficPublisher(publisher)) => return traffic::publish(publisher),
         Some(What::TrafficSubscriber(subscriber)) => return traffic::subscribe(subscriber),
+        Some(What::StartRole(role)) => return startup::run_role(role),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
@@ -293,6 +300,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
         Some(What::Rates) => vec![Bench::of_host("rates", rates::run)],
         Some(What::Cpu) => vec![Bench::of_host("cpu", steady::run)],
+        Some(What::Start) => vec![Bench::of_host("start", startup::run)],
         Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
         Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
         Some(What::Scan { transport: Transport::Rdma }) => vec![
@@ -326,6 +334,7 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("growth", growth::run),
         Bench::of_host("rates", rates::run),
         Bench::of_host("cpu", steady::run),
+        Bench::of_host("start", startup::run),
         Bench::of_host("paper --device host", paper::run),
     ]
 }

@@ -68,3 +68,12 @@ fn processor_time_and_latency_are_measured_at_a_fixed_rate() {
     only_row("cpu", "34 B at 1000/s on one host, the subscriber's CPU beside bare socket");
     only_row("cpu", "34 B at 1000/s from host to host, the median message beside bare socket");
 }
+
+#[test]
+fn the_time_to_the_first_message_has_a_manager_in_it_or_not() {
+    let report = report(&["start"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() == 4 && rows.iter().all(|row| row["ours"].as_f64().unwrap() > 0.0), "{rows:?}");
+    let lines = report["tables"][0]["lines"].as_array().unwrap();
+    assert!(lines.len() == 8 && lines.iter().all(|line| line[1].as_array().unwrap().len() == 4), "{lines:?}");
+}
