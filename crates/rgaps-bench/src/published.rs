@@ -83,7 +83,7 @@ pub(crate) fn laid_out(published: &Published, ours_of: impl Fn(&str, &str) -> Ce
     let what = if is_table { String::new() } else { format!("Figure {number} as a table: ") };
     Table {
         number: is_table.then(|| (*number).into()),
-        title: format!("{what}{title}; the paper's (page {page}) on {HARDWARE}"),
+        title: format!("{what}{title}; the paper's (page {page}) measured on {HARDWARE}"),
         columns: [&["message"], *columns].concat().into_iter().map(str::to_owned).collect(),
         lines: laid,
         unit: (*unit).into(),
@@ -92,16 +92,20 @@ pub(crate) fn laid_out(published: &Published, ours_of: impl Fn(&str, &str) -> Ce
 
 /// A figure of the paper, whose columns are series, ours beside the paper's.
 pub(crate) fn plotted(published: &Published, axis: &'static str, note: &str, laid: &Table) -> Figure {
-    let title = format!("{}{note}; the paper's on {HARDWARE}", published.title);
+    let title = format!("{}{note}; the paper's measured on {HARDWARE}", published.title);
     let mut shown = Figure::new(title, axis, published.unit, Shape::Points);
     shown.number = Some(published.number.to_owned());
+    let name = |column: &str, whose: &str| match published.columns.len() {
+        1 => whose.to_owned(),
+        _ => format!("{column}, {whose}"),
+    };
     for (size, _) in published.lines {
         for column in published.columns {
             if let Some(value) = published.said(size, column).and_then(Said::value) {
-                shown.set(size, &format!("{column}, the paper's"), value);
+                shown.set(size, &name(column, "the paper's"), value);
             }
             if let Cell::Figure(value) = cell_of_line(laid, &format!("{}, ours", ours(size)), column) {
-                shown.set(size, &format!("{column}, ours"), value);
+                shown.set(size, &name(column, "ours"), value);
             }
         }
     }
@@ -150,7 +154,7 @@ fn add_copies(shown: &mut Figure, size: &str) {
     }
     if let Some((_, _, (least, most))) = SPREAD_OF_EIGHT.into_iter().find(|(_, known, _)| *known == size) {
         let range = format!("{} to {} us", figure(least), figure(most));
-        shown.title = format!("{}; the paper's, N = 8: {range}, on {HARDWARE}", shown.title);
+        shown.title = format!("{}; the paper's measured on {HARDWARE}, of N = 8 {range}", shown.title);
     }
 }
 
@@ -164,7 +168,7 @@ fn add_total(shown: &mut Figure, size: &str) {
             }
         }
     }
-    shown.title = format!("{}; the paper's on {HARDWARE}", shown.title);
+    shown.title = format!("{}; the paper's measured on {HARDWARE}", shown.title);
 }
 
 /// The cell of one of our tables, by the paper's size.
