@@ -20,7 +20,7 @@ const SIZES: [(u64, &str, u64); 4] =
     [(1, "1 B", 8000), (100, "100 B", 8000), (1000, "1 KB", 8000), (10_000, "10 KB", 2000)];
 /// Numbers of publishers, or of subscribers, beside one.
 const COUNTS: [u64; 3] = [2, 4, 8];
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 const WARM_UP: usize = 2;
 /// The size whose batches are drawn.
 const DRAWN: &str = "100 B";

@@ -109,13 +109,13 @@ impl Load {
             rows.push(Row::of_pairs((BENCH, format!("{self}, {what}")), reference, unit, &pairs, None));
         };
         let cpu = |round: &Round| round.cpu_us;
-        push("the subscriber's CPU", "us a message", one, socket, SOCKET, &cpu);
+        push("CPU of the subscriber", "us a message", one, socket, SOCKET, &cpu);
         if self.between == Between::TwoHosts {
-            push("the receiving host's CPU", "us a message", one, socket, SOCKET, &|round| round.host_us);
+            push("CPU of the receiving host", "us a message", one, socket, SOCKET, &|round| round.host_us);
         }
         push("the median message", "us", one, socket, SOCKET, &|round| median(round.latencies.clone()));
         push("the 99th percentile", "us", one, socket, SOCKET, &|round| percentile(&mut round.latencies.clone(), 99.0));
-        push(&format!("the CPU of each of {SEVERAL} subscribers"), "us a message", several, one, "1 subscriber", &cpu);
+        push(&format!("CPU of each of {SEVERAL} subscribers"), "us a message", several, one, "1 subscriber", &cpu);
         Ok(runs)
     }
 

@@ -65,7 +65,7 @@ fn a_slow_subscriber_is_measured_beside_quick_ones_with_either_qos() {
 
 #[test]
 fn processor_time_and_latency_are_measured_at_a_fixed_rate() {
-    only_row("cpu", "34 B at 1000/s on one host, the subscriber's CPU beside bare socket");
+    only_row("cpu", "34 B at 1000/s on one host, CPU of the subscriber beside bare socket");
     only_row("cpu", "34 B at 1000/s from host to host, the median message beside bare socket");
 }
 
