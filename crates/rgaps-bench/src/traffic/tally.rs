@@ -1,7 +1,7 @@
 //! What a subscriber process of `traffic` counts, in memory that it shares with the bench: sizes of batches, messages taken and lost, and latencies.
 //!
-//! Words       for each subscriber: `BUCKETS` counts of batches, then taken and lost, then a latency in ns for each message of a round. Written by the
-//!             process; read by the bench when the process has reported the round.
+//! Words       for each subscriber: `BUCKETS` counts of batches, then taken and lost, then a latency in ns for each message of a round. Written by
+//!             the process; read by the bench when the process has reported the round.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
