@@ -15,7 +15,7 @@ use crate::cpu;
 use crate::host::{self, Host, Subscribers, free_ports, loopback};
 use crate::measure::median;
 use crate::page;
-use crate::results::{Part, Table};
+use crate::results::{Part, Table, of_figures};
 use crate::{BenchError, Bound, Effort, Options, Row};
 
 const BENCH: &str = "growth";
@@ -97,6 +97,7 @@ fn growth(what: &str, counts: &[u64], measure: impl Fn(u64) -> Result<Point, Ben
     lines.push(("exponent".to_owned(), exponents));
     let columns = [what, "latency, us", "manager, MiB", "wake-ups/s, idle"].map(str::to_owned).to_vec();
     let title = format!("Growth with {what}");
+    let lines = of_figures(lines);
     let table = Table { number: None, title, columns, lines, unit: "each column".into() };
     Ok(Part { rows, tables: vec![table], ..Part::default() })
 }

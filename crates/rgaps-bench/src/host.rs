@@ -45,23 +45,11 @@ impl Host {
         settings: &[(&str, String)],
     ) -> Result<Self, BenchError> {
         let system = |what| BenchError::system(bench, what);
-        let program = rgaps_control::spawn::find_program().ok_or_else(|| {
-            BenchError::failed(bench, "no rgapsd beside this program or in PATH; set RGAPSD to its path")
-        })?;
+        let program = manager(bench)?;
         let dir = RuntimeDir::new("bench").map_err(system("a runtime directory"))?;
         let log = dir.path().join("rgapsd.log");
         let mut command = command(program);
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy();
-            if name.starts_with("RGAPS_") || name.starts_with("ROS_") {
-                command.env_remove(&*name);
-            }
-        }
-        dir.apply(&mut command);
-        command.env("RGAPS_CONFIG", "/dev/null");
-        for (key, value) in settings {
-            command.env(format!("RGAPS_{}", key.to_ascii_uppercase()), value);
-        }
+        configure(&mut command, &dir, settings);
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).map_err(system("the manager's log"))?);
         let manager = Child::spawn(&mut command).map_err(system("starting rgapsd"))?;
@@ -121,6 +109,27 @@ impl Drop for Host {
     fn drop(&mut self) {
         let _ = self.manager.terminate();
         let _ = self.manager.wait_within(PATIENCE);
+    }
+}
+
+/// The manager's program.
+pub(super) fn manager(bench: &'static str) -> Result<PathBuf, BenchError> {
+    rgaps_control::spawn::find_program()
+        .ok_or_else(|| BenchError::failed(bench, "no rgapsd beside this program or in PATH; set RGAPSD to its path"))
+}
+
+/// Gives a program that is not started yet a runtime directory and the whole configuration: nothing else is taken from this process's environment.
+pub(super) fn configure(command: &mut Command, dir: &RuntimeDir, settings: &[(&str, String)]) {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("RGAPS_") || name.starts_with("ROS_") {
+            command.env_remove(&*name);
+        }
+    }
+    dir.apply(command);
+    command.env("RGAPS_CONFIG", "/dev/null");
+    for (key, value) in settings {
+        command.env(format!("RGAPS_{}", key.to_ascii_uppercase()), value);
     }
 }
 

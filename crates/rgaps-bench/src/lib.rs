@@ -19,7 +19,10 @@ mod network;
 pub mod notify;
 mod options;
 mod page;
+mod paper;
 mod peers;
+mod published;
+mod rates;
 pub mod rdma;
 mod rdma_e2e;
 mod report;
@@ -28,6 +31,9 @@ mod ring;
 mod row;
 mod scan;
 mod soak;
+mod startup;
+mod steady;
+mod traffic;
 
 use std::path::PathBuf;
 
@@ -161,6 +167,21 @@ enum What {
         #[arg(long)]
         device: Option<Choice>,
     },
+    /// Messages a second from many publishers to one subscriber and from one to many, batches, and a slow subscriber beside others.
+    Rates,
+    /// At a fixed rate: the processor time of a subscriber, and the distribution of latencies.
+    Cpu,
+    /// From the start of manager, publisher and subscriber until the subscriber has the first message.
+    Start,
+    /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
+    Paper {
+        /// Transport between the hosts; `rdma` takes host memory.
+        #[arg(long, value_enum, default_value = "tcp", conflicts_with = "device")]
+        transport: Transport,
+        /// Device: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU if there is one; default: as configured.
+        #[arg(long)]
+        device: Option<Choice>,
+    },
     /// How latency, memory and wake-ups grow with topics, subscribers and hosts.
     Growth,
     /// On a GPU: from a publisher's block to host memory, against a bare copy and the paper's baseline.
@@ -189,6 +210,15 @@ enum What {
     /// A subscriber process of `local`.
     #[command(hide = true)]
     LocalSubscriber(crowd::SubscriberArgs),
+    /// A publisher process of `rates` and `cpu`.
+    #[command(hide = true)]
+    TrafficPublisher(traffic::PublisherArgs),
+    /// A subscriber process of `rates` and `cpu`.
+    #[command(hide = true)]
+    TrafficSubscriber(traffic::SubscriberArgs),
+    /// A process of `start`.
+    #[command(hide = true)]
+    StartRole(startup::RoleArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -241,6 +271,9 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::NotifyWaiter(waiter)) => return notify::wait(waiter),
         Some(What::Subscriber(subscriber)) => return host::subscribe(subscriber),
         Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
+        Some(What::TrafficPublisher(publisher)) => return traffic::publish(publisher),
+        Some(What::TrafficSubscriber(subscriber)) => return traffic::subscribe(subscriber),
+        Some(What::StartRole(role)) => return startup::run_role(role),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
@@ -252,12 +285,22 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
             Choice::Host => vec![Bench::of_host("e2e --device host", e2e::run)],
             gpu => return on_gpu(&[gpu::What::E2e], gpu, arguments, format),
         },
+        Some(What::Paper { transport: Transport::Rdma, .. }) => {
+            vec![Bench::of_host("paper --transport rdma", paper::run_rdma)]
+        }
+        Some(What::Paper { device, .. }) => match device::opened(*device)?.as_choice() {
+            Choice::Host => vec![Bench::of_host("paper --device host", paper::run)],
+            gpu => return paper_on_gpu(gpu, arguments, format),
+        },
         Some(What::Local) => vec![Bench::of_host("local", local::run)],
         Some(What::Alloc) => vec![Bench::of_host("alloc", alloc::run)],
         Some(What::Notify) => vec![Bench::of_host("notify", notify::run)],
         Some(What::Fanout) => vec![Bench::of_host("fanout", fanout::run)],
         Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
+        Some(What::Rates) => vec![Bench::of_host("rates", rates::run)],
+        Some(What::Cpu) => vec![Bench::of_host("cpu", steady::run)],
+        Some(What::Start) => vec![Bench::of_host("start", startup::run)],
         Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
         Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
         Some(What::Scan { transport: Transport::Rdma }) => vec![
@@ -289,13 +332,37 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("link", link::run),
         Bench::of_host("e2e --device host", e2e::run),
         Bench::of_host("growth", growth::run),
+        Bench::of_host("rates", rates::run),
+        Bench::of_host("cpu", steady::run),
+        Bench::of_host("start", startup::run),
+        Bench::of_host("paper --device host", paper::run),
     ]
 }
 
-/// Runs GPU benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.
+/// Runs GPU benches.
 fn on_gpu(what: &[gpu::What], device: Choice, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
     let setup = gpu::Setup::new(device, arguments.options().effort)?;
-    let benches: Vec<Bench<'_>> = what.iter().map(|what| Bench::of_gpu(&setup, *what)).collect();
+    let benches = what.iter().map(|what| Bench::of_gpu(&setup, *what)).collect();
+    finish_on_gpu(&setup, benches, arguments, format)
+}
+
+/// The paper's tables and figures with a GPU; those of the link are measured in host memory.
+fn paper_on_gpu(device: Choice, arguments: &Arguments, format: Format) -> Result<(), BenchError> {
+    let setup = gpu::Setup::new(device, arguments.options().effort)?;
+    let command = format!("rgaps bench paper --device {}", setup.device());
+    let machines = Bench { command, run: Box::new(|_| Ok(paper::machines(Some(setup.gpu()), "tcp over loopback"))) };
+    let on_gpu = [gpu::What::Path1, gpu::What::Path3, gpu::What::E2e].map(|what| Bench::of_gpu(&setup, what));
+    let link = (!setup.is_trial()).then(|| Bench::of_host("paper --device host", paper::run_link));
+    finish_on_gpu(&setup, [machines].into_iter().chain(on_gpu).chain(link).collect(), arguments, format)
+}
+
+/// Runs benches. On the tests' stand-in for libcuda they are a trial, whose times are neither printed nor written.
+fn finish_on_gpu(
+    setup: &gpu::Setup,
+    benches: Vec<Bench<'_>>,
+    arguments: &Arguments,
+    format: Format,
+) -> Result<(), BenchError> {
     let mut report = Report::new(Circumstances::now(&arguments.commit, Some(setup.gpu())));
     report.part.left_out.extend_from_slice(setup.left_out());
     if !setup.is_trial() {

@@ -40,7 +40,8 @@ pub fn candidates() -> Result<(Candidate, Candidate), String> {
     Ok((first, second))
 }
 
-fn ring_options(ring_bytes: u64, chunk_bytes: u64, watermark: Watermark) -> RingOptions {
+/// A ring of so many bytes, whose records are at most as many as its receives.
+pub(crate) fn ring_options(ring_bytes: u64, chunk_bytes: u64, watermark: Watermark) -> RingOptions {
     let alignment = (ring_bytes / RECEIVES).next_power_of_two().clamp(64, 1 << 16) as u32;
     RingOptions { ring_bytes, chunk_bytes: chunk_bytes as u32 - 64, watermark, alignment, ..RingOptions::default() }
 }

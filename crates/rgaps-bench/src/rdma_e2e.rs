@@ -17,7 +17,7 @@ use crate::e2e::Journey;
 use crate::measure::Pairs;
 use crate::network::Network;
 use crate::rdma::{candidates, write_bw};
-use crate::results::{Part, Table};
+use crate::results::{Part, Table, of_figures};
 use crate::{BenchError, Bound, Options, Row};
 
 const BENCH: &str = "e2e";
@@ -65,6 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     }
     let columns = ["message", "arrived", "copied from the ring"].map(str::to_owned).to_vec();
     let title = "From host to host over rdma, messages that the receiving host copied".to_owned();
+    let lines = of_figures(lines);
     let table = Table { number: None, title, columns, lines, unit: "messages".into() };
     Ok(Part { rows, tables: vec![table], ..Part::default() })
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::{Row, better};
+use crate::row::{Row, with_better};
 
 /// Column titles, and the cells of each line.
 pub(crate) type Cells = (Vec<String>, Vec<Vec<String>>);
@@ -17,8 +17,45 @@ pub(crate) struct Table {
     pub(crate) title: String,
     /// Column titles; the first column has the lines' names.
     pub(crate) columns: Vec<String>,
-    pub(crate) lines: Vec<(String, Vec<f64>)>,
+    pub(crate) lines: Vec<(String, Vec<Cell>)>,
+    /// Unit of the figures; empty if it is in the titles, or there is none.
     pub(crate) unit: Cow<'static, str>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    /// A figure.
+    Figure(f64),
+    /// A text, such as a range, or why there is no figure.
+    Text(String),
+}
+
+impl From<f64> for Cell {
+    fn from(value: f64) -> Self {
+        Self::Figure(value)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Figure(value) => f.write_str(&figure(*value)),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Lines of figures.
+pub(crate) fn of_figures(lines: Vec<(String, Vec<f64>)>) -> Vec<(String, Vec<Cell>)> {
+    lines.into_iter().map(|(name, values)| (name, values.into_iter().map(Cell::from).collect())).collect()
 }
 
 /// Values of several series in the same groups.
@@ -80,12 +117,12 @@ impl Table {
     /// With its number in the paper, the unit, and which values are better.
     pub(crate) fn heading(&self) -> String {
         let title = numbered("Table", self.number.as_deref(), &self.title);
-        format!("{title} ({}, {} is better)", self.unit, better(&self.unit))
+        if self.unit.is_empty() { title } else { format!("{title} ({})", with_better(&self.unit)) }
     }
 
     pub(crate) fn cells(&self) -> Cells {
-        let line = |(name, values): &(String, Vec<f64>)| {
-            [name.clone()].into_iter().chain(values.iter().map(|value| figure(*value))).collect()
+        let line = |(name, values): &(String, Vec<Cell>)| {
+            [name.clone()].into_iter().chain(values.iter().map(Cell::to_string)).collect()
         };
         (self.columns.clone(), self.lines.iter().map(line).collect())
     }
@@ -105,7 +142,8 @@ impl Figure {
         self.set(group, &row.reference, found.theirs);
     }
 
-    fn set(&mut self, group: &str, name: &str, value: f64) {
+    /// Sets a value of a series in a group, unless it has one.
+    pub(crate) fn set(&mut self, group: &str, name: &str, value: f64) {
         let place = |all: &[String], name: &str| all.iter().position(|known| known == name);
         let at = place(&self.groups, group).unwrap_or_else(|| {
             self.groups.push(group.to_owned());

@@ -128,6 +128,11 @@ pub(crate) fn better(unit: &str) -> &'static str {
     if unit.ends_with("/s") { "higher" } else { "lower" }
 }
 
+/// A unit with which figures in it are better, if any are: parts of a whole are not.
+pub(crate) fn with_better(unit: &str) -> String {
+    if unit.starts_with("% of ") { unit.to_owned() } else { format!("{unit}, {} is better", better(unit)) }
+}
+
 impl std::fmt::Display for Bound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

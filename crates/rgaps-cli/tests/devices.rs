@@ -78,9 +78,11 @@ fn commands_with_their_own_hosts_refuse_a_missing_device_before_anything_else() 
 fn a_bench_with_host_and_gpu_variants_follows_the_configured_device() {
     let host = gpu_host("bench-device");
     for variables in [&[("RGAPS_DEVICE", "cuda")][..], &[("RGAPS_DEVICE", "auto")], &[]] {
-        let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", "e2e", "--quick"], variables));
-        // The GPU bench, which refuses to measure the stand-in.
-        assert!(!good && errors.contains("stand-in for libcuda"), "{variables:?}: {errors}");
+        for bench in ["e2e", "paper"] {
+            let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", bench, "--quick"], variables));
+            // The GPU bench, which refuses to measure the stand-in.
+            assert!(!good && errors.contains("stand-in for libcuda"), "{bench} {variables:?}: {errors}");
+        }
     }
 }
 

@@ -40,6 +40,17 @@ fn every_gpu_bench_checks_its_messages_and_prints_no_times_of_the_stand_in() {
 }
 
 #[test]
+fn the_papers_tables_are_tried_with_a_gpu_too() {
+    let (good, said, errors) = bench(&["paper", "--device", "cuda"], &[(TRIAL, "1")]);
+    assert!(good && errors.is_empty(), "{said}{errors}");
+    for table in ["Table 4.1", "Table 4.2", "Table 4.3", "Table 4.4", "Table 4.5", "Table 4.6"] {
+        assert!(said.contains(table), "{table}: {said}");
+    }
+    let (good, _, errors) = bench(&["paper", "--device", "cuda"], &[]);
+    assert!(!good && errors.contains("stand-in for libcuda"), "{errors}");
+}
+
+#[test]
 fn the_stand_in_is_refused_and_so_is_host_memory() {
     for bench_of in ["path1", "path3", "publish", "gpu"] {
         let (good, said, errors) = bench(&[bench_of], &[]);

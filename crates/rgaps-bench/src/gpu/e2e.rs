@@ -28,7 +28,7 @@ use crate::BenchError;
 use crate::host::{self, Host, free_ports, loopback};
 use crate::link::Bare;
 use crate::measure::median;
-use crate::results::{Figure, Part, Shape, Table};
+use crate::results::{Figure, Part, Shape, Table, of_figures};
 use crate::ring::Ring;
 use crate::row::{Bound, Row};
 
@@ -77,7 +77,7 @@ fn table(counts: &[u64], found: &[Vec<Rounds>]) -> Table {
         title: "from publish to the mean subscriber on the other host, over tcp and loopback (a figure in the paper)"
             .to_owned(),
         columns: [vec!["message".to_owned()], by_count("RGAPS"), by_count("baseline")].concat(),
-        lines: found.iter().map(line).collect(),
+        lines: of_figures(found.iter().map(line).collect()),
         unit: "us".into(),
     }
 }

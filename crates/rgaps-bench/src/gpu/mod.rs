@@ -35,7 +35,7 @@ use crate::measure::Pairs;
 use crate::page::PATIENCE;
 use crate::report::Gpu;
 use crate::results::Part;
-use crate::{BenchError, Bound, Effort, Row, available_bytes};
+use crate::{BenchError, Bound, Effort, Row, available_bytes, published};
 
 /// The device name of the stand-in for libcuda (a test compares it with rgaps-standin-cuda).
 pub const STANDIN_NAME: &str = "RGAPS stand-in (no GPU)";
@@ -88,12 +88,14 @@ impl What {
 
 /// Runs one of the benches.
 pub(crate) fn run(setup: &Setup, what: What) -> Result<Part, BenchError> {
-    match what {
+    let part = match what {
         What::Path1 => path1::run(setup),
         What::Path3 => path3::run(setup),
         What::Publish => publish::run(setup),
         What::E2e => e2e::run(setup),
-    }
+    }?;
+    // The sizes of a trial are not the paper's.
+    Ok(if setup.is_trial() { part } else { published::beside(part) })
 }
 
 /// State shared by the benches.

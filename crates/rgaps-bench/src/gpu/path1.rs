@@ -19,7 +19,7 @@ use super::crew::Crew;
 use super::roles::write_message;
 use super::{LARGE, Setup, WARM_UP, publisher, rates, row, scan, size};
 use crate::measure::median;
-use crate::results::{Part, Table};
+use crate::results::{Part, Table, of_figures};
 use crate::row::{Bound, Row};
 use crate::{BenchError, host};
 
@@ -62,14 +62,14 @@ pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
         number: Some("4.2".into()),
         title: "data path 1, ours: TLSF, pinned copy, shared-memory notification".to_owned(),
         columns: ["message", "T1: TLSF malloc", "T2: copy", "T3: notification"].map(str::to_owned).to_vec(),
-        lines: lines.0,
+        lines: of_figures(lines.0),
         unit: "us".into(),
     });
     part.tables.push(Table {
         number: Some("4.3".into()),
         title: "data path 1, baseline: pageable copy, Unix socket".to_owned(),
         columns: ["message", "T1: copy", "T2: Unix socket"].map(str::to_owned).to_vec(),
-        lines: lines.1,
+        lines: of_figures(lines.1),
         unit: "us".into(),
     });
     Ok(part)

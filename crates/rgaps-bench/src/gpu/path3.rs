@@ -23,7 +23,7 @@ use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, scan, size};
 use crate::BenchError;
 use crate::host::{self, Host};
 use crate::measure::median;
-use crate::results::{Figure, Part, Shape, Table};
+use crate::results::{Figure, Part, Shape, Table, of_figures};
 use crate::row::{Bound, Row};
 
 const BENCH: &str = "path3";
@@ -119,14 +119,14 @@ fn tables(counts: &[u64], found: &[Vec<Rounds>]) -> Vec<Table> {
             title: "data path 3, ours: TLSF, one pinned copy, notification of N subscribers (mean)".to_owned(),
             columns: [column("message"), column("T1: TLSF malloc"), column("T2: copy"), by_count("T3: notification")]
                 .concat(),
-            lines: found.iter().map(ours).collect(),
+            lines: of_figures(found.iter().map(ours).collect()),
             unit: "us".into(),
         },
         Table {
             number: Some("4.5".into()),
             title: format!("data path 3, baseline: told by {BELL}, a pageable copy for each of N subscribers (mean)"),
             columns: [column("message"), by_count("T1: publish"), by_count("T2: copy")].concat(),
-            lines: found.iter().map(theirs).collect(),
+            lines: of_figures(found.iter().map(theirs).collect()),
             unit: "us".into(),
         },
     ]

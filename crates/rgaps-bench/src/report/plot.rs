@@ -13,18 +13,20 @@ use plotters::prelude::{Cartesian2d, IntoLogRange};
 use plotters::style::{BLACK, Color, RGBColor, WHITE};
 
 use crate::results::{Figure, figure};
-use crate::row::{Bound, Row, better};
+use crate::row::{Bound, Row, with_better};
 
 /// Width and height of a figure.
 pub(super) const SIZE: (u32, u32) = (860, 380);
 /// Colours that can be read on black and on white.
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 180),
     RGBColor(255, 127, 14),
     RGBColor(44, 160, 44),
     RGBColor(168, 113, 209),
     RGBColor(214, 69, 80),
     RGBColor(140, 140, 140),
+    RGBColor(23, 170, 187),
+    RGBColor(160, 120, 60),
 ];
 /// Of ratios without a bound, within it, and beyond it.
 const UNBOUND: RGBColor = RGBColor(31, 119, 180);
@@ -203,7 +205,7 @@ where
         .x_labels(groups * 2 + 1)
         .x_label_formatter(&group)
         .x_desc(&*shown.axis)
-        .y_desc(format!("{}, {} is better", shown.unit, better(&shown.unit)))
+        .y_desc(with_better(&shown.unit))
         .label_style(("sans-serif", 14))
         .draw()?;
     Ok(chart)
