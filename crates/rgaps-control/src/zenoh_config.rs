@@ -81,6 +81,8 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
             (config.peer_timeout_ms / 2).clamp(LEASE_MS_MIN, OPEN_TIMEOUT_MS_MAX).to_string(),
         ),
         ("connect/retry", RETRY.to_owned()),
+        // Else each start of a manager takes half a second, in which its clients wait: other hosts are told of when they are found.
+        ("open/return_conditions/connect_scouted", "false".to_owned()),
         ("transport/link/tx/queue/congestion_control/block/wait_before_close", (BLOCKED_MS * 1000).to_string()),
     ];
     // A file's own values win.
@@ -302,6 +304,7 @@ mod tests {
         let retry = said(&zenoh, "connect/retry");
         assert_eq!((&retry["period_init_ms"], &retry["period_max_ms"]), (&250.into(), &500.into()));
         assert_eq!(said(&zenoh, "transport/unicast/open_timeout"), 2500);
+        assert_eq!(said(&zenoh, "open/return_conditions/connect_scouted"), false);
         let block = "transport/link/tx/queue/congestion_control/block/wait_before_close";
         assert_eq!(said(&zenoh, block), 1_000_000);
         let file = "{connect: {retry: {period_max_ms: 9000}}, transport: {unicast: {open_timeout: 7000}}}";
