@@ -88,8 +88,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     // A file's own values win.
     let ours: Vec<_> =
         ours.into_iter().filter(|(key, _)| zenoh.get_json(key).ok() == defaults.get_json(key).ok()).collect();
-    let listens_by_default =
-        zenoh.get_json("listen/endpoints").ok() == defaults.get_json("listen/endpoints").ok();
+    let listens_by_default = zenoh.get_json("listen/endpoints").ok() == defaults.get_json("listen/endpoints").ok();
     let mut set =
         |key: &str, value: String| zenoh.insert_json5(key, &value).map_err(|error| failed(format!("{key}: {error}")));
     let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());

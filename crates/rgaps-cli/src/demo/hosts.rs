@@ -125,7 +125,13 @@ impl DemoHosts {
         let ros = ros.into_iter().filter(|_| self.is_namespaces()).map(|(name, value)| (name, value.to_owned()));
         let transport = self.transport.clone().map(|transport| ("RGAPS_TRANSPORT", transport));
         let device = self.device.map(|device| ("RGAPS_DEVICE", device.to_string()));
-        variables.into_iter().chain(ros).chain(transport).chain(device).map(|(name, value)| (name.to_owned(), value)).collect()
+        variables
+            .into_iter()
+            .chain(ros)
+            .chain(transport)
+            .chain(device)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// A host's runtime directory.
