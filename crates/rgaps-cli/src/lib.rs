@@ -9,6 +9,7 @@
 pub mod demo;
 pub mod doctor;
 pub mod edges;
+pub mod hosts;
 pub mod interrupt;
 pub mod publish;
 pub mod ready;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use rgaps_cli::{CommandError, demo, doctor, publish, ready, subscribe, topic, two_hosts};
+use rgaps_cli::{CommandError, demo, doctor, hosts, publish, ready, subscribe, topic, two_hosts};
 use rgaps_command::output::{self, Format};
 use rgaps_control::Config;
 
@@ -36,6 +36,8 @@ enum Command {
     /// Show topics and their traffic.
     #[command(subcommand)]
     Topic(topic::Command),
+    /// List the other hosts that this host knows, and their topics.
+    Hosts,
     /// Wait until a manager serves this host.
     Ready(ready::Arguments),
     #[command(hide = true)]
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Pub(arguments) => publish::run(arguments, format),
         Command::Sub(arguments) => subscribe::run(arguments, format),
         Command::Topic(command) => topic::run(command, format),
+        Command::Hosts => hosts::run(format),
         Command::Ready(arguments) => ready::run(arguments, format),
         Command::TwoHosts(arguments) => two_hosts::run(arguments),
         Command::Bench(arguments) => rgaps_bench::run(arguments, format).map_err(CommandError::from),

@@ -114,12 +114,17 @@ pub enum Change {
 /// What to query again: the announcements of one host, or of all.
 pub type Scope = Option<HostId>;
 
+/// Hosts that people are told of by name.
+const NAMES_SHOWN: usize = 256;
+
 /// Figures for people, since the manager's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Counters {
     /// Known hosts.
     pub hosts: usize,
+    /// Names of known hosts, at most `NAMES_SHOWN`.
+    pub names: Vec<String>,
     /// Stored endpoints.
     pub endpoints: usize,
     /// Announcements and withdrawals.
@@ -346,7 +351,8 @@ impl Announcements {
         let (hosts, endpoints) = self.directory.counts();
         let refused_for = self.directory.refused_for().iter();
         let budgets = refused_for.map(|(budget, count)| (budget.key().to_owned(), *count)).collect();
-        Counters { hosts, endpoints, refused: self.directory.refused(), budgets, ..self.counters.clone() }
+        let names = BTreeSet::from_iter(self.directory.names()).into_iter().take(NAMES_SHOWN).collect();
+        Counters { hosts, names, endpoints, refused: self.directory.refused(), budgets, ..self.counters.clone() }
     }
 
     fn keep(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {

@@ -277,6 +277,11 @@ impl Directory {
         (self.hosts.values().filter(|host| !host.names.is_empty()).count(), self.endpoints)
     }
 
+    /// Names of the known hosts.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.hosts.values().filter_map(|host| host.names.last().cloned())
+    }
+
     /// Announcements that were refused because a bound was reached.
     pub fn refused(&self) -> u64 {
         self.refused

@@ -1,0 +1,33 @@
+"""`ros2 rgaps VERB ...` runs the program `rgaps VERB ...`, of which it has the verbs that show something."""
+
+import argparse
+import subprocess
+
+from ros2cli.command import CommandExtension
+
+VERBS = {
+    'topic': 'topics and their traffic: list, info, hz, bw, latency',
+    'hosts': 'other hosts and their topics',
+    'doctor': 'what this machine offers, and what to do about each problem',
+}
+
+
+class RgapsCommand(CommandExtension):
+    """Various RGAPS related sub-commands."""
+
+    def add_arguments(self, parser, cli_name, *, argv=None):
+        """The verb, and everything after it."""
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = 'verbs:\n' + '\n'.join(f'  {verb:<8}{text}' for verb, text in VERBS.items())
+        parser.add_argument('verb', choices=list(VERBS), metavar='VERB')
+        parser.add_argument('arguments', nargs=argparse.REMAINDER, metavar='...', help='arguments of the verb; --help shows them')
+
+    def main(self, *, parser, args):
+        """Runs the program, and returns its exit status."""
+        command = ['rgaps', args.verb, *args.arguments]
+        try:
+            return subprocess.call(command)
+        except FileNotFoundError:
+            return 'rgaps is not in PATH; source the workspace in which the package rgaps is built'
+        except KeyboardInterrupt:
+            return 130
