@@ -2,7 +2,7 @@
 
 ros2 launch rgaps nodes.launch.py nodes:=demo_nodes_cpp/talker,demo_nodes_cpp/demo_nodes_cpp::Listener
 
-The launch ends when all of them have ended, and with exit status 1 once one has failed. The other launch files start the `nodes` of a host by it.
+The launch ends when all of them have ended, or with exit status 1 when one has failed. The other launch files start the `nodes` of a host by it.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.substitutions import AnonName
 from launch_ros.actions import ComposableNodeContainer, Node
 from launch_ros.descriptions import ComposableNode
 
@@ -49,7 +50,7 @@ def start(context):
                for package, name in named if '::' not in name]
     components = [ComposableNode(package=package, plugin=name, namespace=namespace) for package, name in named if '::' in name]
     if components:
-        actions.append(ComposableNodeContainer(package='rclcpp_components', executable='component_container', name='container',
+        actions.append(ComposableNodeContainer(package='rclcpp_components', executable='component_container', name=AnonName('container'),
                                                namespace=namespace, composable_node_descriptions=components, output='screen', on_exit=end))
     running = len(actions)
     return actions

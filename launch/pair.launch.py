@@ -6,7 +6,7 @@ streams the example pictures to eight subscribers on the other host, which compa
 `count` messages with the totals in its last line, and with exit status 0 if all arrived intact. Nothing is left behind, even after a kill -9 of the
 launch: `rgaps two-hosts` makes both hosts, and removes them when its input is closed.
 
-ros2 launch rgaps pair.launch.py publish_nodes:=my_camera/driver subscribe_launch:='my_robot detectors.launch.py'
+ros2 launch rgaps pair.launch.py publish_nodes:=my_camera/driver subscribe_launch_file:='my_robot detectors.launch.py'
 
 runs ROS nodes or launch files on the two hosts instead, and ends when those of the subscribing host have ended.
 """
@@ -40,7 +40,8 @@ LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 
 def pair(settings, report):
-    settings['expect'] = settings['input']
+    has_nodes = settings['publish_nodes'] or settings['publish_launch_file']
+    settings['expect'] = '' if has_nodes else settings['input']
     command = [program('rgaps'), 'two-hosts']
     for name in ('transport', 'device'):
         command += [f'--{name}', settings[name]] if settings[name] else []
@@ -57,7 +58,7 @@ def pair(settings, report):
             return None
         said = json.loads(text)
         report.logger.info(said['about'])
-        hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch': settings[f'{role}_launch']}, report, **host)
+        hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]
         return [action for role, host in zip(ROLES, hosts) for action in host.run(host.clients(role))]
 

@@ -1,7 +1,7 @@
 """The publishing host: its manager and, once that serves, ROS nodes, a launch file, or one `rgaps pub` for each topic.
 
 ros2 launch rgaps publish_host.launch.py nodes:=my_camera/driver peer:=10.0.0.2
-ros2 launch rgaps publish_host.launch.py launch:='my_robot cameras.launch.py rate:=15.0' peer:=10.0.0.2
+ros2 launch rgaps publish_host.launch.py launch_file:='my_robot cameras.launch.py rate:=15.0' peer:=10.0.0.2
 ros2 launch rgaps publish_host.launch.py topics:=camera/front,camera/back input:=pictures peer:=10.0.0.2
 """
 
@@ -18,8 +18,8 @@ INPUT = argument('input', '', 'For `rgaps pub`: a PNG, JPEG, PCD, PLY or NPY fil
 
 
 def host(settings, report):
-    if not any(settings[name] for name in ('nodes', 'launch', 'input')):
-        raise RuntimeError('there is nothing to publish: give nodes, launch, or input')
+    if not any(settings[name] for name in ('nodes', 'launch_file', 'input')):
+        raise RuntimeError('there is nothing to publish: give nodes, launch_file, or input')
     host = Host(settings, report)
     return host.run(host.clients(PUBLISH))
 

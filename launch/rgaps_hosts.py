@@ -45,7 +45,7 @@ HOST_ARGUMENTS = [
 ]
 
 ADDRESS_ARGUMENTS = [
-    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447. Empty: hosts on the LAN find each other.'),
+    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447; then multicast is off. Empty: hosts of the LAN find each other.'),
     argument('listen', '', 'Address on which this host listens: tcp/0.0.0.0:7447.'),
     argument('address', '', 'Addresses for payload. Empty: every address.'),
     argument('runtime_dir', '', "The manager's runtime directory. Empty: the user's own."),
@@ -81,7 +81,7 @@ def node_arguments(prefix=''):
     return [
         argument(f'{prefix}nodes', '', 'ROS nodes to start on the host instead of programs of rgaps: PACKAGE/EXECUTABLE, or '
                                        'PACKAGE/CLASS::OF::A_COMPONENT; separated by commas.'),
-        argument(f'{prefix}launch', '', "A launch file to start instead, as `ros2 launch` takes it: 'my_robot bringup.launch.py rate:=15.0'."),
+        argument(f'{prefix}launch_file', '', "A launch file to start instead, as `ros2 launch` takes it: 'my_robot bringup.launch.py rate:=15.0'."),
     ]
 
 
@@ -104,8 +104,8 @@ def check(settings):
     if not words(settings['topics']):
         raise RuntimeError(f'topics is "{settings["topics"]}"; it must name one topic or more, separated by commas')
     for prefix in ('', 'publish_', 'subscribe_'):
-        if settings.get(f'{prefix}nodes') and settings.get(f'{prefix}launch'):
-            raise RuntimeError(f'{prefix}nodes and {prefix}launch are both given; a host starts one of them')
+        if settings.get(f'{prefix}nodes') and settings.get(f'{prefix}launch_file'):
+            raise RuntimeError(f'{prefix}nodes and {prefix}launch_file are both given; a host starts one of them')
 
 
 class Report:
@@ -277,10 +277,10 @@ class Host:
 
     def clients(self, role):
         """What the arguments name: ROS nodes, a launch file, or else a program of rgaps for each topic."""
-        nodes, launch = self.settings.get('nodes'), self.settings.get('launch')
-        if not (nodes or launch):
+        nodes, launch_file = self.settings.get('nodes'), self.settings.get('launch_file')
+        if not (nodes or launch_file):
             return self.publishers if role == PUBLISH else self.subscribers
-        named = shlex.split(launch) if launch else [str(FOLDER / 'nodes.launch.py'), f'nodes:={nodes}', f"namespace:={self.settings['namespace']}"]
+        named = shlex.split(launch_file) if launch_file else [str(FOLDER / 'nodes.launch.py'), f'nodes:={nodes}', f"namespace:={self.settings['namespace']}"]
         # A launch of its own: in another network namespace, this one could not load components.
         return lambda: [self.report.watch_nodes(self._client(['ros2', 'launch', *named], role, 'screen'), role)]
 

@@ -27,9 +27,9 @@ PUBLISH = {'input', 'rate', 'exhaustion', 'pool_bytes', 'wait_for'}
 SUBSCRIBE = {'type', 'subscribers', 'history', 'count', 'timeout', 'save'}
 ADDRESSES = {'peer', 'listen', 'address', 'runtime_dir'}
 WANTED = {
-    'publish_host.launch.py': HOST | PUBLISH | ADDRESSES | {'nodes', 'launch'},
-    'subscribe_host.launch.py': HOST | SUBSCRIBE | ADDRESSES | {'expect', 'nodes', 'launch'},
-    'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback', 'publish_nodes', 'publish_launch', 'subscribe_nodes', 'subscribe_launch'},
+    'publish_host.launch.py': HOST | PUBLISH | ADDRESSES | {'nodes', 'launch_file'},
+    'subscribe_host.launch.py': HOST | SUBSCRIBE | ADDRESSES | {'expect', 'nodes', 'launch_file'},
+    'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback', 'publish_nodes', 'publish_launch_file', 'subscribe_nodes', 'subscribe_launch_file'},
     'nodes.launch.py': {'nodes', 'namespace'},
 }
 
@@ -71,6 +71,7 @@ def stand_in():
         'launch.events': ['Shutdown', 'matches_action'],
         'launch.events.process': ['SignalProcess'],
         'launch.logging': ['get_logger'],
+        'launch.substitutions': ['AnonName'],
         'launch_ros': [],
         'launch_ros.actions': ['ComposableNodeContainer', 'Node'],
         'launch_ros.descriptions': ['ComposableNode'],

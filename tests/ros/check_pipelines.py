@@ -387,7 +387,7 @@ def two_hosts_launched_apart_find_each_other_by_peer(world):
 
 def nodes_by_name_run_on_two_hosts(world):
     launch = world.run('nodes', ['ros2', 'launch', 'rgaps', 'pair.launch.py', 'publish_nodes:=rgaps_examples/tensor_source', 'namespace:=robot',
-                                 "subscribe_launch:=rgaps_examples tensors.launch.py part:=subscribe namespace:=robot count:=20"])
+                                 "subscribe_launch_file:=rgaps_examples tensors.launch.py part:=subscribe namespace:=robot count:=20"])
     launch.passes()
     if 'frames 20 lost 0 mismatched 0' not in launch.output():
         raise Failed(launch.output()[-6000:])

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rgaps::{Node, NodeError};
 use rgaps_command::output::{self, Format, table};
 use rgaps_control::announcements::Counters;
-use rgaps_control::interfaces::{list, with_multicast};
+use rgaps_control::interfaces::{format_interfaces, multicast_interfaces};
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::{Budget, Config, Given, Limits, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
@@ -289,7 +289,7 @@ fn multicast() -> Finding {
         Some(config) => config,
         None => Given::load(&BTreeMap::new(), Unset::Local).map(|given| given.config).unwrap_or_default(),
     };
-    of_multicast(config.scouts(), &list(&with_multicast()), others)
+    of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others)
 }
 
 /// How hosts find each other, if by multicast, on these interfaces.
@@ -307,7 +307,7 @@ fn of_multicast(scouts: bool, interfaces: &str, others: usize) -> Finding {
             WHAT,
             format!("on {interfaces}; no other host was found"),
             format!(
-                "none needed if there is none; else let UDP to {MULTICAST_GROUP} pass firewalls and switches, or {PEERS}"
+                "nothing, if there is no other host; else let UDP to {MULTICAST_GROUP} pass firewalls and switches, or {PEERS}"
             ),
         ),
         (true, false, _) => Finding::ok(WHAT, format!("on {interfaces}")),

@@ -59,12 +59,12 @@ pub(crate) struct Announcer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether the announcer is dropped.
-pub(crate) struct Ending<'a>(&'a Shared);
+/// Tells the thread that the announcer is dropped.
+pub(crate) struct StopSignal<'a>(&'a Shared);
 
-impl Ending<'_> {
-    /// Waits so long, or until the announcer is dropped: then true.
-    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+impl StopSignal<'_> {
+    /// Waits for the end of the announcer, at most so long. True if it has ended.
+    pub(crate) fn wait_for(&self, timeout: Duration) -> bool {
         let state = self.0.lock();
         let waited = self.0.woken.wait_timeout_while(state, timeout, |state| !state.is_over);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
@@ -77,12 +77,14 @@ enum Work {
 }
 
 impl Announcer {
-    /// `join` gives the network; it may wait until there is one. None if there will be none.
-    pub(crate) fn start<N: Declare>(join: impl FnOnce(&Ending) -> Option<N> + Send + 'static) -> std::io::Result<Self> {
+    /// The thread calls `join`, which may wait until there is a network. `join` returns None if the announcer is dropped before that.
+    pub(crate) fn start<N: Declare>(
+        join: impl FnOnce(&StopSignal) -> Option<N> + Send + 'static,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         let run = move || {
-            if let Some(network) = join(&Ending(&of_thread)) {
+            if let Some(network) = join(&StopSignal(&of_thread)) {
                 announce(&network, &of_thread);
             }
         };
@@ -249,7 +251,7 @@ mod tests {
         let (says, said) = channel();
         let (go_on, goes_on) = sync_channel(1000);
         let (there_is, waits) = channel::<()>();
-        let join = move |_: &Ending| waits.recv().ok().map(|()| Slow { says, goes_on: Mutex::new(goes_on) });
+        let join = move |_: &StopSignal| waits.recv().ok().map(|()| Slow { says, goes_on: Mutex::new(goes_on) });
         let announcer = Announcer::start(join).unwrap();
         announcer.announce(&endpoint("one").key, vec![endpoint("one")]);
         announcer.announce(&endpoint("one").key, vec![endpoint("two")]);
@@ -261,8 +263,8 @@ mod tests {
 
     #[test]
     fn an_announcer_ends_while_it_waits_for_a_network() {
-        let announcer = Announcer::start(|ending| {
-            while !ending.wait(Duration::from_secs(3600)) {}
+        let announcer = Announcer::start(|stop| {
+            while !stop.wait_for(Duration::from_secs(3600)) {}
             None::<Slow>
         });
         drop(announcer.unwrap());

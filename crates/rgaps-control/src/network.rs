@@ -6,7 +6,7 @@
 //!   rgaps/1/HOST/ring              queryable: a `RingOffer` or a `RingRefusal` answers a `RingRequest`
 //! ```
 //!
-//! A host that shall find others by multicast, and has no interface for that yet (its machine starts), joins as soon as there is one.
+//! If no network interface is up yet, for example while the machine boots, the host joins when one comes up.
 //!
 //! Source      liveliness, history and queryables are zenoh 1.x's. A peer is gone as soon as its socket closes, or, if it loses power, after
 //!             zenoh's lease, which is `peer_timeout_ms`.
@@ -25,11 +25,12 @@ use zenoh::session::ZenohId;
 use zenoh::{Session, Wait};
 
 use crate::announcements::{Announcement, Announcements, Scope};
-use crate::announcer::{Announcer, Declare, Ending};
+use crate::announcer::{Announcer, Declare, StopSignal};
 use crate::config::Config;
-use crate::interfaces;
+use crate::interfaces::{self, format_interfaces, multicast_interfaces};
 use crate::limits::Limits;
 use crate::names::{HostId, TopicKey};
+use crate::range::Range;
 use crate::reach::Seen;
 use crate::rediscovery::Rediscovery;
 use crate::text;
@@ -41,7 +42,7 @@ use crate::zenoh_config::{introducer, zenoh_config};
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
 
 /// How often a host without a network looks for one.
-const INTERFACE_TICK: Duration = Duration::from_secs(1);
+const JOIN_POLL: Duration = Duration::from_secs(1);
 
 /// Characters of an unreadable announcement that the log shows.
 const UNREAD_SHOWN: usize = 80;
@@ -114,7 +115,8 @@ pub enum RingError {
 
 /// This host's membership in the network. On a local network it has none: it sees no other hosts, and none sees it.
 pub struct Network {
-    /// Its thread has this host's tokens, its view of other hosts, and its ring queryable. Dropping it announces the rest of its queue, and leaves.
+    /// Its thread owns this host's tokens, its view of other hosts, and its ring queryable. Dropping it announces the rest of its queue, and leaves the
+    /// network.
     announcer: Option<Announcer>,
     session: SharedSession,
     host: HostId,
@@ -142,18 +144,18 @@ impl Network {
     ) -> Result<Self, NetworkError> {
         let session = SharedSession::default();
         let Some(zenoh) = zenoh_config(config)? else { return Ok(Self { announcer: None, session, host }) };
-        let joining = Joining {
+        let joining = JoinParameters {
             zenoh,
             introducer: introducer(config)?,
+            needs: Needs::of(config),
             host,
             name: name.to_owned(),
             sink: Arc::new(sink),
             session: session.clone(),
         };
-        let waits = config.scouts() && config.peers.is_empty() && config.listen.is_empty();
-        let announcer = match waits && interfaces::with_multicast().is_empty() {
-            true => Announcer::start(move |ending| joining.join_later(ending)),
-            false => {
+        let announcer = match joining.can_join() {
+            false => Announcer::start(move |stop| joining.wait_and_join(stop)),
+            true => {
                 let joined = joining.join()?;
                 Announcer::start(move |_| Some(joined))
             }
@@ -182,24 +184,53 @@ impl Network {
 }
 
 /// What is needed to join.
-struct Joining {
+struct JoinParameters {
     zenoh: zenoh::Config,
     /// If hosts find each other by multicast.
     introducer: Option<zenoh::Config>,
+    needs: Needs,
     host: HostId,
     name: String,
     sink: Sink,
     session: SharedSession,
 }
 
-impl Joining {
-    /// Waits for an interface with multicast, and joins. None if the announcer ends before that.
-    fn join_later(self, ending: &Ending) -> Option<Joined> {
+/// The interface that must be up before this host joins: zenoh reads the interfaces once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// Any but loopback, since hosts are named.
+    Interface,
+    /// One with multicast, which alone finds hosts.
+    Multicast,
+}
+
+impl Needs {
+    fn of(config: &Config) -> Self {
+        match (config.range(), config.scouts() && config.peers.is_empty() && config.listen.is_empty()) {
+            (Range::Open, true) => Self::Multicast,
+            (Range::Open, false) => Self::Interface,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+impl JoinParameters {
+    fn can_join(&self) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::Interface => interfaces::there_is_one(),
+            Needs::Multicast => !multicast_interfaces().is_empty(),
+        }
+    }
+
+    /// Waits for the interface that this host needs, and joins. None if the announcer ends before that.
+    fn wait_and_join(self, stop: &StopSignal) -> Option<Membership> {
         tracing::warn!(
-            "no network interface is up that has an IPv4 address and multicast: this host finds no other, and none finds it, until one is"
+            "no network interface is up that has an IPv4 address: until one is, this host finds no other, and none finds it"
         );
-        while interfaces::with_multicast().is_empty() {
-            if ending.wait(INTERFACE_TICK) {
+        while !self.can_join() {
+            if stop.wait_for(JOIN_POLL) {
                 return None;
             }
         }
@@ -208,9 +239,9 @@ impl Joining {
             .ok()
     }
 
-    fn join(self) -> Result<Joined, NetworkError> {
-        let Self { zenoh, introducer, host, name, sink, session: shared } = self;
-        let scouted = interfaces::with_multicast();
+    fn join(self) -> Result<Membership, NetworkError> {
+        let Self { zenoh, introducer, needs: _, host, name, sink, session: shared } = self;
+        let scouted = multicast_interfaces();
         let session = zenoh::open(zenoh).wait().map_err(failed("joining the network"))?;
         session
             .info()
@@ -250,12 +281,12 @@ impl Joining {
             .wait()
             .map_err(failed("announcing this host"))?;
         if introducer.is_some() {
-            tracing::info!(interfaces = interfaces::list(&scouted), "hosts find each other by multicast");
+            tracing::info!(interfaces = format_interfaces(&scouted), "hosts find each other by multicast");
         }
         let rediscovery = introducer.map(|introducer| Rediscovery::start(session.clone(), introducer, scouted));
         let rediscovery = rediscovery.transpose().map_err(no_thread)?;
         let session = shared.get_or_init(|| session).clone();
-        Ok(Joined { _rediscovery: rediscovery, session, host, sink, _declared: (token, subscriber, queryable) })
+        Ok(Membership { _rediscovery: rediscovery, session, host, sink, _declared: (token, subscriber, queryable) })
     }
 }
 
@@ -274,7 +305,7 @@ fn keep_from_lingering(change: SampleKind) {
 }
 
 /// The network, after this host has joined it: tokens of this host and of others.
-struct Joined {
+struct Membership {
     /// If hosts find each other by multicast.
     _rediscovery: Option<Rediscovery>,
     session: Session,
@@ -284,7 +315,7 @@ struct Joined {
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
 }
 
-impl Declare for Joined {
+impl Declare for Membership {
     type Token = LivelinessToken;
     type Error = NetworkError;
 

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use zenoh::session::ZenohId;
 use zenoh::{Config as Zenoh, Session, Wait};
 
-use crate::interfaces::{self, Interface};
+use crate::interfaces::{Interface, format_interfaces, multicast_interfaces};
 
 /// Pause between two looks at the links.
 const ROUND: Duration = Duration::from_millis(250);
 /// Pause between two looks at the interfaces.
-const INTERFACE_TICK: Duration = Duration::from_secs(2);
+const INTERFACE_CHECK: Duration = Duration::from_secs(2);
 /// How long one probe waits.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 /// How long gossip may take to connect the hosts.
@@ -144,9 +144,9 @@ fn rediscover(session: &Session, introducer: &Zenoh, scouted: &mut BTreeSet<Inte
     let mut lost = LostHosts::new();
     let mut looked = Instant::now();
     while ended.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
-        if looked.elapsed() >= INTERFACE_TICK {
+        if looked.elapsed() >= INTERFACE_CHECK {
             looked = Instant::now();
-            warn_of_new(scouted, interfaces::with_multicast());
+            warn_of_new(scouted, multicast_interfaces());
         }
         lost.handle_links(Instant::now(), &links(session));
         let probes = lost.poll_probes(Instant::now());
@@ -168,7 +168,7 @@ fn warn_of_new(scouted: &mut BTreeSet<Interface>, found: BTreeSet<Interface>) ->
     let new: Vec<Interface> = found.into_iter().filter(|interface| !scouted.contains(interface)).collect();
     if !new.is_empty() {
         tracing::warn!(
-            interfaces = interfaces::list(&new),
+            interfaces = format_interfaces(&new),
             "came up later than rgapsd, so hosts there are not found by multicast: restart rgapsd, or name them in `peers`"
         );
     }

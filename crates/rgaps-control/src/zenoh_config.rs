@@ -47,7 +47,7 @@ const SUBJECTS_MISSING: [(&str, &str); 2] = [
 const BLOCKED_MS: u64 = 1000;
 /// For each kind of zenoh node: no kinds of nodes.
 const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
-/// Where a host listens that names others and no address of its own: zenoh's port, and any.
+/// Where a host listens if `peers` is set and `listen` is not: zenoh's port, and one that the kernel chooses.
 const LISTEN_OF_PEER: [&str; 2] = ["tcp/[::]:7447", "tcp/[::]:0"];
 const ONLY_TCP: &str = "only links over tcp are built in";
 
@@ -81,7 +81,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
             (config.peer_timeout_ms / 2).clamp(LEASE_MS_MIN, OPEN_TIMEOUT_MS_MAX).to_string(),
         ),
         ("connect/retry", RETRY.to_owned()),
-        // Else each start of a manager takes half a second, in which its clients wait: other hosts are told of when they are found.
+        // By default zenoh waits half a second for scouted peers when it opens, and a manager's clients with it. Later peers are events.
         ("open/return_conditions/connect_scouted", "false".to_owned()),
         ("transport/link/tx/queue/congestion_control/block/wait_before_close", (BLOCKED_MS * 1000).to_string()),
     ];

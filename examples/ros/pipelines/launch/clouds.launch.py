@@ -15,7 +15,7 @@ from launch_ros.actions import ComposableNodeContainer, Node
 from launch_ros.descriptions import ComposableNode
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from pipeline import argument, end_with, pipeline  # noqa: E402
+from pipeline import end_with, parameter, pipeline  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 ARGUMENTS = {
@@ -36,17 +36,17 @@ def program(name, parameters, **more):
     return Node(package='rgaps_examples', executable=name, name=name, namespace=NAMESPACE, output='screen', parameters=[parameters], **more)
 
 
-def actions(publishes, subscribes):
-    source = program('cloud_source', {'file': argument('file'), 'rate': argument('rate', float)})
+def actions(parts):
+    source = program('cloud_source', {'file': parameter('file'), 'rate': parameter('rate', float)})
     voxel = ComposableNode(
         package='rgaps_examples', plugin='rgaps_examples::Voxel', name='voxel', namespace=NAMESPACE,
-        parameters=[{'cube': argument('cube', float)}], extra_arguments=[{'use_intra_process_comms': True}])
+        parameters=[{'cube': parameter('cube', float)}], extra_arguments=[{'use_intra_process_comms': True}])
     container = ComposableNodeContainer(
         package='rclcpp_components', executable='component_container', name='clouds', namespace=NAMESPACE, output='screen',
         composable_node_descriptions=[voxel])
-    clusters = {'tolerance': argument('tolerance', float), 'count': argument('count', int), 'timeout': argument('timeout', float)}
+    clusters = {'tolerance': parameter('tolerance', float), 'count': parameter('count', int), 'timeout': parameter('timeout', float)}
     counter = program('clusters', clusters, on_exit=end_with('the count of clusters'))
-    return [*([container, counter] if subscribes else []), *([source] if publishes else [])]
+    return [*([container, counter] if 'subscribe' in parts else []), *([source] if 'publish' in parts else [])]
 
 
 def generate_launch_description():

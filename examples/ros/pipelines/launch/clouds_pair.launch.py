@@ -7,8 +7,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from pipeline import hosts  # noqa: E402
+from pipeline import host_launch_description  # noqa: E402
 
 
 def generate_launch_description():
-    return hosts('pair.launch.py', 'clouds', 'publish', 'subscribe')
+    return host_launch_description('pair.launch.py', 'clouds', 'publish', 'subscribe')

@@ -18,7 +18,7 @@ from launch_ros.actions import ComposableNodeContainer, Node
 from launch_ros.descriptions import ComposableNode
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from pipeline import argument, end_with, pipeline  # noqa: E402
+from pipeline import end_with, parameter, pipeline  # noqa: E402
 
 DETECTORS, IN_PYTHON = 8, 3
 
@@ -59,20 +59,20 @@ def program(name, executable, package='rgaps_examples', **more):
     return Node(package=package, executable=executable, name=name, namespace=NAMESPACE, output='screen', **more)
 
 
-def actions(publishes, subscribes):
-    camera = {'folder': argument('folder'), 'rate': argument('rate', float), 'frame_id': argument('frame_id')}
-    rectify = {'width': argument('width', int), 'height': argument('height', int), 'distortion': argument('distortion', List[float])}
+def actions(parts):
+    camera = {'folder': parameter('folder'), 'rate': parameter('rate', float), 'frame_id': parameter('frame_id')}
+    rectify = {'width': parameter('width', int), 'height': parameter('height', int), 'distortion': parameter('distortion', List[float])}
     topics = [f'edges_{number}' for number in range(DETECTORS)]
     in_cpp, in_python, last = topics[:-IN_PYTHON], topics[-IN_PYTHON:-1], topics[-1]
     rust = LaunchConfiguration('rust')
     viewer = {
         'topics': ['image_raw', 'image_rect', *topics],
-        'count': argument('count', int),
-        'timeout': argument('timeout', float),
-        'save': argument('save'),
+        'count': parameter('count', int),
+        'timeout': parameter('timeout', float),
+        'save': parameter('save'),
     }
     components, programs = [], []
-    if subscribes:
+    if 'subscribe' in parts:
         components += [component('Edges', topic, remappings=[('edges', topic)]) for topic in in_cpp]
         programs = [
             *(program(topic, 'edges', remappings=[('edges', topic)]) for topic in in_python),
@@ -80,10 +80,10 @@ def actions(publishes, subscribes):
             program(last, 'edges', 'rgaps_examples_rust', remappings=[('edges', last)], condition=IfCondition(rust)),
             program('viewer', 'viewer', parameters=[viewer], on_exit=end_with('the viewer')),
         ]
-    if publishes:
+    if 'publish' in parts:
         components += [component('Rectify', 'rectify', rectify), component('Camera', 'camera', camera)]
     container = ComposableNodeContainer(
-        package='rclcpp_components', executable='component_container', name='pictures', namespace=NAMESPACE, output='screen',
+        package='rclcpp_components', executable='component_container', name='pictures' if len(parts) > 1 else f'pictures_{parts[0]}', namespace=NAMESPACE, output='screen',
         composable_node_descriptions=components)
     return [container, *programs]
 

@@ -1,6 +1,6 @@
 """Shared by the launch files of the pipelines: the part of a pipeline that runs on a host, and hosts that run a part.
 
-A pipeline's launch file has `ARGUMENTS`, and gives the actions of the publishing part, the subscribing part, or both.
+A pipeline's launch file has `ARGUMENTS`, and a function that gives the actions of some parts.
 """
 
 import pathlib
@@ -18,13 +18,13 @@ FOLDER = pathlib.Path(__file__).absolute().parent
 PARTS = ('publish', 'subscribe')
 
 
-def argument(name, kind=str):
+def parameter(name, kind=str):
     """The value of an argument, as a node's parameter."""
     return ParameterValue(LaunchConfiguration(name), value_type=kind)
 
 
 def end_with(name):
-    """What follows the end of the node that ends a launch: the launch fails if the node does."""
+    """An exit handler that ends the launch with the node, and fails it if the node has failed."""
     def end(event, context):
         if context.is_shutdown:
             return None
@@ -36,10 +36,10 @@ def end_with(name):
 
 
 def pipeline(arguments, actions):
-    """The launch description of a pipeline, or of its part `part`; `actions(publishes, subscribes)` gives the actions."""
+    """The launch description of a pipeline, or of its part `part`; `actions(parts)` gives the actions."""
     def start(context):
         part = context.launch_configurations['part']
-        return actions(part != 'subscribe', part != 'publish')
+        return actions(PARTS if part == 'all' else (part,))
 
     return LaunchDescription([
         *_declared(arguments),
@@ -48,16 +48,16 @@ def pipeline(arguments, actions):
     ])
 
 
-def hosts(file, name, *parts):
+def host_launch_description(file, name, *parts):
     """The launch description of one host with a part of the pipeline, or of two hosts on this machine with both parts."""
     arguments = runpy.run_path(str(FOLDER / f'{name}.launch.py'))['ARGUMENTS']
 
     def start(context):
         given = [f'{key}:={context.launch_configurations[key]}' for key in arguments]
-        # An argument without a value is one that keeps its default.
+        # `ros2 launch` rejects an argument with an empty value.
         given = [word for word in given if not word.endswith(':=')]
         commands = {part: shlex.join(['rgaps_examples', f'{name}.launch.py', f'part:={part}', *given]) for part in parts}
-        more = {'launch': commands[parts[0]]} if len(parts) == 1 else {f'{part}_launch': command for part, command in commands.items()}
+        more = {'launch_file': commands[parts[0]]} if len(parts) == 1 else {f'{part}_launch_file': command for part, command in commands.items()}
         source = PythonLaunchDescriptionSource(str(pathlib.Path(get_package_share_directory('rgaps'), 'launch', file)))
         return [IncludeLaunchDescription(source, launch_arguments=more.items())]
 

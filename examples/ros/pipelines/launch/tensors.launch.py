@@ -12,7 +12,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from pipeline import argument, end_with, pipeline  # noqa: E402
+from pipeline import end_with, parameter, pipeline  # noqa: E402
 
 ARGUMENTS = {
     'count': ('100', 'tensors after which all ends; 0 goes on'),
@@ -27,10 +27,10 @@ def program(name, parameters, **more):
     return Node(package='rgaps_examples', executable=name, name=name, namespace=namespace, output='screen', parameters=[parameters], **more)
 
 
-def actions(publishes, subscribes):
-    source = program('tensor_source', {'rate': argument('rate', float)})
-    model = program('model', {'count': argument('count', int), 'timeout': argument('timeout', float)}, on_exit=end_with('the model'))
-    return [*([model] if subscribes else []), *([source] if publishes else [])]
+def actions(parts):
+    source = program('tensor_source', {'rate': parameter('rate', float)})
+    model = program('model', {'count': parameter('count', int), 'timeout': parameter('timeout', float)}, on_exit=end_with('the model'))
+    return [*([model] if 'subscribe' in parts else []), *([source] if 'publish' in parts else [])]
 
 
 def generate_launch_description():
