@@ -360,10 +360,10 @@ impl Outbox {
     /// Registers with the link the memory that records are sent from: staging, or the pools themselves. Registering it again costs nothing.
     fn register(&self, link: &mut dyn LinkSender) -> Result<(), LinkError> {
         if let Some(stager) = &self.stager {
-            return link.register(stager.mapping());
+            return link.register(&stager.mapping().clone().into());
         }
         let unsent = self.queue.iter().filter(|outgoing| outgoing.sent.is_none());
-        unsent.filter_map(|outgoing| outgoing.pool.host_mapping()).try_for_each(|mapping| link.register(&mapping))
+        unsent.filter_map(|outgoing| outgoing.pool.host_mapping()).try_for_each(|mapping| link.register(&mapping.into()))
     }
 
     /// Whether a copy is in progress, for which `wait_for_copy` waits.

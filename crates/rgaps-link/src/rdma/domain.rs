@@ -13,6 +13,7 @@ use rgaps_os::{Mapping, SharedBytes};
 use rustix::io::Errno;
 
 use crate::rdma::RECEIVES_MAX;
+use crate::rdma::device_memory;
 use crate::rdma::library::{Library, Missing, library};
 use crate::rdma::sys;
 
@@ -41,6 +42,16 @@ pub enum VerbsError {
     /// Memory could not be registered.
     #[error("{device}: {bytes} B could not be registered: {errno}{}", remedy(*errno))]
     Register {
+        /// The device.
+        device: String,
+        /// Bytes to register.
+        bytes: u64,
+        /// The error number.
+        errno: Errno,
+    },
+    /// Memory of a GPU could not be registered.
+    #[error("{device} cannot use memory of the GPU: ibv_reg_dmabuf_mr of {bytes} B failed: {errno}{}", device_memory::meaning(*errno))]
+    DeviceMemory {
         /// The device.
         device: String,
         /// Bytes to register.

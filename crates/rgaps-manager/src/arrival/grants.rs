@@ -37,7 +37,7 @@ impl Messages {
                 self.granted.is_paused = true;
                 return;
             };
-            let place = LandingPlace { memory: memory.clone(), offset: loan.offset() };
+            let place = LandingPlace { memory: memory.clone().into(), offset: loan.offset() };
             match link.grant(&place, bytes) {
                 Ok(Some(number)) => {
                     self.granted.loans.insert(number, loan);

@@ -122,7 +122,7 @@ impl Messages {
         let loan = partial.loan.as_ref()?;
         let end = offset.checked_add(bytes)?;
         let memory = self.landing_memory.clone().filter(|_| end <= partial.info.bytes)?;
-        Some(LandingPlace { memory, offset: loan.offset() + offset })
+        Some(LandingPlace { memory: memory.into(), offset: loan.offset() + offset })
     }
 
     /// What a complete record says: what `place` found out when it began, or else what is in the ring.
