@@ -50,7 +50,7 @@ pub struct Config {
     pub chunk_bytes: u64,
     /// The receiver returns credit when it has read 1/n of the ring; 0 returns it at once.
     pub watermark_divisor: u64,
-    /// Whether payload is copied to staging memory before it is sent: `auto` for device memory only, `always` for host memory too.
+    /// Whether payload is copied to staging memory before it is sent: `auto` for device memory that the network card cannot read, `always` for all memory.
     pub staging: String,
     /// Transport of payload between hosts: `tcp`, `rdma`, or `auto` for RDMA if both hosts have RDMA devices with a route between them, else TCP.
     pub transport: String,

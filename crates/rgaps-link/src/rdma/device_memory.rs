@@ -2,8 +2,8 @@
 //!
 //! A region is a whole dma-buf, at the addresses by which the GPU knows it. So requests name bytes of a GPU as they name bytes of this host.
 //!
-//! Windows     are bound to such regions although the kernel accepts no IBV_ACCESS_MW_BIND for them (ibv_reg_mr(3)): mlx5 keeps that flag nowhere, and
-//!             points a window at the key of its region. Untested on hardware. A device that refuses the binding ends the link, and the manager then
+//! Windows     are bound to such regions although the kernel accepts no IBV_ACCESS_MW_BIND for them (ibv_reg_mr(3)): mlx5 checks that flag only in a debug
+//!             build, and points a window at the key of its region. Untested on hardware. A device that refuses the binding ends the link, and the manager then
 //!             goes back to the ring (`DeviceAccess`).
 //! Source      ibv_reg_mr(3) of rdma-core 44 and later.
 
@@ -12,7 +12,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rgaps_os::DmaBuf;
-use rustix::io::Errno;
 
 use crate::error::LinkError;
 use crate::payload::Data;
@@ -20,16 +19,6 @@ use crate::rdma::domain::{Domain, VerbsError, deregister, last_errno};
 use crate::rdma::library::Missing;
 use crate::rdma::sys;
 use crate::record::{Record, RecordError};
-
-/// What a refusal by `ibv_reg_dmabuf_mr` means.
-pub(super) fn meaning(errno: Errno) -> &'static str {
-    match errno {
-        Errno::OPNOTSUPP => ": its driver registers no memory of other devices",
-        Errno::NOMEM => ": the GPU's window on the bus (BAR1) is full, or the kernel has no memory left",
-        Errno::INVAL | Errno::IO | Errno::BADF => ": the GPU's driver does not let it; see the kernel's log (dmesg)",
-        _ => "",
-    }
-}
 
 impl Domain {
     /// Registers memory of a device and forgets it again: whether the network card of this domain can use it, or why not.

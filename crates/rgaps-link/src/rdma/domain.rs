@@ -13,7 +13,6 @@ use rgaps_os::{Mapping, SharedBytes};
 use rustix::io::Errno;
 
 use crate::rdma::RECEIVES_MAX;
-use crate::rdma::device_memory;
 use crate::rdma::library::{Library, Missing, library};
 use crate::rdma::sys;
 
@@ -50,7 +49,7 @@ pub enum VerbsError {
         errno: Errno,
     },
     /// Memory of a GPU could not be registered.
-    #[error("{device} cannot use memory of the GPU: ibv_reg_dmabuf_mr of {bytes} B failed: {errno}{}", device_memory::meaning(*errno))]
+    #[error("{device} cannot use memory of the GPU: ibv_reg_dmabuf_mr of {bytes} B failed: {errno}{}", meaning(*errno))]
     DeviceMemory {
         /// The device.
         device: String,
@@ -67,6 +66,16 @@ fn remedy(errno: Errno) -> &'static str {
         Errno::NOMEM | Errno::AGAIN | Errno::PERM => {
             "; raise the locked-memory limit (ulimit -l, LimitMEMLOCK= in a systemd unit, or memlock in /etc/security/limits.d)"
         }
+        _ => "",
+    }
+}
+
+/// What a refusal by `ibv_reg_dmabuf_mr` means.
+fn meaning(errno: Errno) -> &'static str {
+    match errno {
+        Errno::OPNOTSUPP => ": its driver registers no memory of other devices",
+        Errno::NOMEM => ": the GPU's window on the bus (BAR1) is full, or the kernel has no memory left",
+        Errno::INVAL | Errno::IO | Errno::BADF => ": the GPU's driver does not let it; see the kernel's log (dmesg)",
         _ => "",
     }
 }

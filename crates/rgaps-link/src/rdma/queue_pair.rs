@@ -68,6 +68,18 @@ pub(super) struct Write<'a> {
     pub(super) inline: bool,
 }
 
+/// A write of nothing.
+pub(super) const EMPTY: Write<'static> = Write {
+    id: 0,
+    remote: 0,
+    remote_key: 0,
+    parts: [(Data::EMPTY, 0); GATHER_MAX],
+    immediate: None,
+    signaled: false,
+    solicited: false,
+    inline: false,
+};
+
 pub(super) struct QueuePair {
     raw: NonNull<sys::QueuePair>,
     /// Keeps the completion queue alive.

@@ -35,7 +35,7 @@ use crate::rdma::domain::{Domain, Region, RemoteAccess, TransferRegion, VerbsErr
 use crate::rdma::grants::{Grant, ReceivedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
-use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::queue_pair::{Address, Capacity, EMPTY, LIST_MAX, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::slots::{SLOTS, SLOTS_BYTES, Slots};
 use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory, RingEnd, known_part};
 use crate::record::{Flags, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordSequence};
@@ -83,6 +83,11 @@ impl SenderEnd {
         let start = CreditPair::new(Position::START).encode();
         credit.mapping().copy_in(0, &start).map_err(|_| refused("credit words", Errno::FAULT))?;
         Ok(Self { queue, completions, slots, credit, domain: domain.clone(), candidate: candidate.clone() })
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &str {
+        &self.candidate.device
     }
 
     /// Its address, for the peer.
@@ -499,17 +504,6 @@ impl RdmaSender {
 fn credit_words_missing() -> LinkError {
     LinkError::Broken { during: "reading the credit words", errno: Errno::FAULT }
 }
-
-pub(super) const EMPTY: Write<'static> = Write {
-    id: 0,
-    remote: 0,
-    remote_key: 0,
-    parts: [(Data::EMPTY, 0); 2],
-    immediate: None,
-    signaled: false,
-    solicited: false,
-    inline: false,
-};
 
 impl LinkSender for RdmaSender {
     fn geometry(&self) -> &RingGeometry {
