@@ -377,11 +377,8 @@ impl SubscribeManager {
         let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
         let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
         let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
-        let why = match self.rdma(request, &memory) {
-            Ok((end, ring, (device_access, text))) => {
-                let end = RingEnd::Rdma(Box::new(end), options);
-                return Ok(MadeRing { end, buffer, rdma: Ok(ring), device_access, text });
-            }
+        let why = match self.rdma(request, &memory, (&buffer, options)) {
+            Ok(made) => return Ok(made),
             Err(why) if self.rdma.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
             Err(why) => why,
         };
@@ -393,13 +390,13 @@ impl SubscribeManager {
         Ok(MadeRing { end, buffer, rdma: Err(why), device_access: None, text })
     }
 
-    /// Our end of a queue pair, for one of those in the request, and whether its network card writes device memory. `join` connects it. The error says
-    /// why there is none.
+    /// A ring with our end of a queue pair, for one of those in the request. `join` connects it. The error says why there is none.
     fn rdma(
         &self,
         request: &RingRequest,
         memory: &Arc<RingMemory>,
-    ) -> Result<(ReceiverEnd, RdmaRing, (Option<Arc<DeviceAccess>>, String)), String> {
+        (buffer, options): (&Arc<HostBuffer>, TcpOptions),
+    ) -> Result<MadeRing, String> {
         let with = self.rdma.choose(request)?;
         let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;
         let geometry = self.geometry(request, alignment)?;
@@ -407,7 +404,13 @@ impl SubscribeManager {
         let (backend, grants_from_bytes) = (self.memory.backend().as_ref(), end.grants_from_bytes());
         let (device_access, text) = match backend.payload_access() {
             PayloadAccess::Direct => (None, "rdma".to_owned()),
-            PayloadAccess::Staged if grants_from_bytes.is_none() => (None, "rdma".to_owned()),
+            PayloadAccess::Staged if grants_from_bytes.is_none() => {
+                let why = match self.config.rdma_landing_bytes {
+                    0 => "rdma_landing_bytes = 0 is configured",
+                    _ => "the network card has no memory windows of type 2B",
+                };
+                (None, format!("rdma, through the ring ({why})"))
+            }
             PayloadAccess::Staged => match self.rdma.device_access(request.host, with.device(), backend) {
                 Ok(access) => (Some(access), "rdma, into device memory".to_owned()),
                 Err(why) => (None, format!("rdma, through the ring ({why})")),
@@ -416,7 +419,8 @@ impl SubscribeManager {
         let is_direct = backend.payload_access() == PayloadAccess::Direct || device_access.is_some();
         let grants_from_bytes = grants_from_bytes.filter(|_| is_direct);
         let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()), grants_from_bytes };
-        Ok((end, ring, (device_access, text)))
+        let (end, buffer) = (RingEnd::Rdma(Box::new(end), options), buffer.clone());
+        Ok(MadeRing { end, buffer, rdma: Ok(ring), device_access, text })
     }
 
     /// Checksums, if either host wants them.

@@ -33,11 +33,14 @@ impl LinkTransport {
         is_staged: bool,
     ) -> Self {
         let (device_access, text) = match backend.payload_access() {
-            PayloadAccess::Staged if !is_staged => match devices.device_access(host, card, backend) {
+            PayloadAccess::Staged if is_staged => {
+                (None, "rdma, from staging (staging = \"always\" is configured)".to_owned())
+            }
+            PayloadAccess::Staged => match devices.device_access(host, card, backend) {
                 Ok(access) => (Some(access), "rdma, from device memory".to_owned()),
                 Err(why) => (None, format!("rdma, from staging ({why})")),
             },
-            _ => (None, "rdma".to_owned()),
+            PayloadAccess::Direct => (None, "rdma".to_owned()),
         };
         Self { route: Route::Rdma, route_reason: RouteReason::Best, text, device_access }
     }
