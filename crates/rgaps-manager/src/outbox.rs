@@ -628,6 +628,9 @@ mod tests {
         let mut link = sink(RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() });
         let mut outbox = Outbox::new();
         outbox.connected(false, &HashMap::new(), None).unwrap();
+        // The others are elsewhere in the pool.
+        publishing.publish(5000);
+        let _first = publishing.reader.take().unwrap();
         for bytes in [20_000, 0, 100_000, 1] {
             publishing.publish(bytes);
             publishing.take(&mut outbox);
