@@ -177,3 +177,40 @@ fn a_receiver_that_returns_with_another_ring_gets_messages_again() {
     let published = publisher.interrupt(&world);
     subscriber.interrupt_and_account_exactly(&world, &published);
 }
+
+/// Soft-RoCE registers no memory of a GPU. The GPUs are the stand-in for libcuda.
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn where_cards_register_no_gpu_memory_messages_arrive_and_the_doctor_says_why() {
+    let mut world = world();
+    let folder = world.folder("libcuda");
+    rgaps_standin_cuda::link_into(&folder).unwrap();
+    world.set("LD_LIBRARY_PATH", folder.to_str().unwrap());
+    world.set("RGAPS_DEVICE", "cuda:0");
+    world.set("RGAPS_GPU_DIRECT", "true");
+    world.set("RGAPS_TEST_STANDIN_GPU_DIRECT", "1");
+    let file = array(&world, MIB);
+    let mut subscriber = subscriber(&world);
+    let mut publisher = publisher(&world, &file, "5");
+    subscriber.await_lines(&world, 10);
+    let refused = |card: &str| format!("({card} cannot use memory of the GPU: ibv_reg_dmabuf_mr of 2097152 B failed: ");
+    for (host, over) in [(0, "rdma, from staging "), (1, "rdma, through the ring ")] {
+        let cards = ["rxe_a", "rxe_b"].map(|card| format!("connected over {over}{}", refused(card)));
+        world.await_info(host, "array", over, |info| cards.iter().any(|text| info["links"].to_string().contains(text)));
+    }
+    let (messages, copied) = arrived(&world);
+    assert!(messages >= 10 && copied == messages, "{copied} of {messages} are copied");
+    let published = publisher.interrupt(&world);
+    subscriber.interrupt_and_account_exactly(&world, &published);
+    let output = world.command_of(0, "rgaps").args(["doctor", "--json"]).output().unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = findings.iter().find(|finding| finding["what"] == "GPUDirect RDMA").unwrap();
+    let found = finding["found"].as_str().unwrap();
+    for card in ["rxe_a", "rxe_b"] {
+        assert!(found.contains(&format!("cuda:0: {card} cannot use memory of the GPU")), "{found}");
+    }
+    assert!(
+        finding["verdict"] == "limited" && found.contains("its driver registers no memory of other devices"),
+        "{found}"
+    );
+}

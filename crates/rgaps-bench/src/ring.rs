@@ -77,7 +77,7 @@ impl Ring {
 
     /// Registers memory from which messages will be sent.
     pub(super) fn register(&mut self, memory: &RingMemory) -> Result<(), BenchError> {
-        self.sender.register(memory.shared_mapping()).map_err(failed)
+        self.sender.register(&memory.shared_mapping().clone().into()).map_err(failed)
     }
 
     /// Credits that the consumer has sent so far.

@@ -1,6 +1,7 @@
 //! `rgaps doctor`: checks what this machine offers, and says what to do about each problem.
 
 mod gpu;
+mod gpu_direct;
 mod place;
 
 use std::collections::BTreeMap;
@@ -73,6 +74,7 @@ pub fn examine() -> Vec<Finding> {
         futex(),
         gpu::finding(),
         verbs(),
+        gpu_direct::finding(),
         memlock(),
         shared_memory(),
         huge_pages(),

@@ -163,3 +163,23 @@ fn a_client_that_cannot_open_the_managers_device_is_told_whose_choice_it_is() {
     let (good, _, errors) = outcome(&mut on_gpu(&host, &["topic", "list"], &[MISMATCH]));
     assert!(!good && errors.contains("the device of the rgapsd that runs") && errors.contains("(803)"), "{errors}");
 }
+
+#[test]
+fn the_doctor_says_what_a_gpu_lacks_for_network_cards() {
+    let host = gpu_host("doctor-cards");
+    const GPU_DIRECT: (&str, &str) = ("RGAPS_TEST_STANDIN_GPU_DIRECT", "1");
+    let exports =
+        if rgaps_link::rdma::ports().is_ok_and(|ports| !ports.is_empty()) { " with " } else { "exports memory" };
+    let cases: [(&[(&str, &str)], &str); 4] = [
+        (&[], "CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED"),
+        (&[GPU_DIRECT, ("RGAPS_TEST_STANDIN_NO_DMA_BUF", "1")], "cuMemGetHandleForAddressRange failed"),
+        (&[GPU_DIRECT], exports),
+        (&[GPU_DIRECT, ("RGAPS_TEST_STANDIN_INTEGRATED", "1")], "no GPU with memory of its own"),
+    ];
+    for (variables, said) in cases {
+        let (_, found, errors) = outcome(&mut on_gpu(&host, &["doctor", "--json"], variables));
+        let findings: Vec<serde_json::Value> = serde_json::from_str(&found).unwrap();
+        let finding = findings.iter().find(|finding| finding["what"] == "GPUDirect RDMA").unwrap();
+        assert!(finding["found"].as_str().unwrap().contains(said), "{variables:?}: {finding} {errors}");
+    }
+}

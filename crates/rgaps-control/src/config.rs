@@ -50,7 +50,7 @@ pub struct Config {
     pub chunk_bytes: u64,
     /// The receiver returns credit when it has read 1/n of the ring; 0 returns it at once.
     pub watermark_divisor: u64,
-    /// Whether payload is copied to staging memory before it is sent: `auto` for device memory only, `always` for host memory too.
+    /// Whether payload is copied to staging memory before it is sent: `auto` for device memory that the network card cannot read, `always` for all memory.
     pub staging: String,
     /// Transport of payload between hosts: `tcp`, `rdma`, or `auto` for RDMA if both hosts have RDMA devices with a route between them, else TCP.
     pub transport: String,
@@ -66,6 +66,8 @@ pub struct Config {
     pub rdma_spin_us: u64,
     /// Messages of at least this many bytes are written straight into the subscribers' pool over RDMA, without the ring; 0: none.
     pub rdma_landing_bytes: u64,
+    /// Whether network cards read and write GPU memory themselves over RDMA (GPUDirect), where they can. Not yet run on hardware, so off by default.
+    pub gpu_direct: bool,
     /// Memory of pools: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU if this build can use one, else host memory.
     pub device: String,
     /// How far the network reaches: `local` opens no IP socket, `loopback` reaches managers of this machine only, `open` accepts every host that can
@@ -121,6 +123,7 @@ impl Default for Config {
             rdma_timeout_ms: 2_000,
             rdma_spin_us: 0,
             rdma_landing_bytes: 128 << 10,
+            gpu_direct: false,
             device: "auto".to_owned(),
             network: Range::Local.name().to_owned(),
             peers: Vec::new(),

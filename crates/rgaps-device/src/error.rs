@@ -85,6 +85,9 @@ pub enum DeviceError {
     /// A pool description contradicts itself, this machine, or the file descriptors sent with it.
     #[error("the description of a pool is refused: {0}")]
     Refused(#[from] DescriptionError),
+    /// Network cards cannot access device memory.
+    #[error("network cards cannot access the memory of this device: {0}")]
+    NoGpuDirect(&'static str),
     /// A copy would exceed a pool or a buffer.
     #[error(transparent)]
     Range(#[from] OutOfRange),

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange, SharedBytes};
+use rgaps_os::{AllocationRight, DmaBuf, Mapping, OutOfRange, OwnedRange, SharedBytes};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DescriptionError, DeviceError};
@@ -134,6 +134,18 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// The mapping, if it is host memory that a NIC can read by DMA.
     fn host_mapping(&self) -> Option<Arc<Mapping>> {
         None
+    }
+
+    /// A part as device memory that a network card accesses itself (GPUDirect RDMA), and where the part begins in that memory: the same memory for all
+    /// parts of a slab, until the slab is freed. The error says why not; memory of the host has `host_mapping`.
+    fn dma_buf(&self, offset: u64, bytes: u64) -> Result<(Arc<DmaBuf>, u64), DeviceError> {
+        let _ = (offset, bytes);
+        Err(DeviceError::NoGpuDirect("its pools are memory of the host"))
+    }
+
+    /// Makes what network cards have written into the pool visible to every device. Call it before a message there is published.
+    fn flush_dma(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     /// The description and the file descriptors that importers need.

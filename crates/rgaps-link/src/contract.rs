@@ -185,7 +185,7 @@ impl Places {
 impl Landing for Places {
     fn place(&mut self, header: &RecordHeader, _: RingSpan, envelope: &[u8]) -> Option<LandingPlace> {
         self.envelope = envelope.to_vec();
-        let place = LandingPlace { memory: self.memory.clone(), offset: self.offset(header) };
+        let place = LandingPlace { memory: self.memory.clone().into(), offset: self.offset(header) };
         (header.message.0 % 2 == 1).then_some(place)
     }
 }

@@ -11,7 +11,7 @@
 //! All transports share the protocol, which uses neither sockets nor clocks: `position` and `geometry` (where a record is in the ring),
 //! `ring` (the state of both ends, with its three invariants in `invariants`), `credit`, `unacked`, `record` (the header), and `assemble`
 //! (records into messages). `link` has the traits `LinkSender` and `LinkReceiver`; `tcp` and `rdma` implement them. `memory` is the ring's
-//! memory. `contract` is the test suite that every transport passes.
+//! memory, `payload` says where data may be. `contract` is the test suite that every transport passes.
 //!
 //! Source      the ring, its exceed check, invariants and watermark: R.-M. Jiang, Design of a Low-Latency RDMA-Based Publish/Subscribe Framework
 //!             for Inter-Machine GPU Communications, master's thesis (RGAPS), National Taiwan University, 2026, section 3.4.
@@ -28,6 +28,7 @@ pub mod geometry;
 pub mod invariants;
 pub mod link;
 pub mod memory;
+pub mod payload;
 pub mod position;
 mod raw;
 pub mod rdma;
@@ -44,6 +45,7 @@ pub use geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOpti
 pub use invariants::Violation;
 pub use link::{Landing, LandingPlace, LinkReceiver, LinkSender, Progress, Release, RingRecord, Wake};
 pub use memory::{RingMemory, RingMemoryError};
+pub use payload::{Data, PayloadMemory};
 pub use position::{Position, RingOffset, RingSpan};
 pub use record::{GrantNumber, MessageHead, MessageId, MessageName, Record, RecordError, RecordHeader, RecordSequence};
 pub use ring::{AdmitError, Exceed, Placement, ReceiverRing, SenderRing};

@@ -21,12 +21,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_os::{Access, EventFd, Mapping};
+use rgaps_os::EventFd;
 
 use crate::counters::{ReceiverCounters, SenderCounters};
 use crate::error::LinkError;
 use crate::geometry::RingGeometry;
 use crate::memory::RingMemory;
+use crate::payload::PayloadMemory;
 use crate::position::{Position, RingSpan};
 use crate::record::{GrantNumber, MessageId, Record, RecordHeader, RecordSequence};
 use crate::ring::Placement;
@@ -59,8 +60,9 @@ pub trait LinkSender: Send {
     /// The agreed shape of the ring.
     fn geometry(&self) -> &RingGeometry;
 
-    /// Registers memory from which records will be sent. Only a transport that reads it by DMA needs that.
-    fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), LinkError> {
+    /// Registers memory from which records will be sent. Only a transport that reads it by DMA needs that, and only such a one sends from memory of a
+    /// device.
+    fn register(&mut self, memory: &PayloadMemory) -> Result<(), LinkError> {
         let _ = memory;
         Ok(())
     }
@@ -215,8 +217,8 @@ pub enum Release {
 /// Memory of a consumer for the data of a record.
 #[derive(Clone, Debug)]
 pub struct LandingPlace {
-    /// The memory, which must be writable.
-    pub memory: Arc<Mapping>,
+    /// The memory, which must be writable. Data that no device brings go to memory of this host only.
+    pub memory: PayloadMemory,
     /// Where the record's first byte of data goes.
     pub offset: u64,
 }
@@ -224,7 +226,7 @@ pub struct LandingPlace {
 impl LandingPlace {
     /// Whether `bytes` can be written there.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.memory.access() == Access::ReadWrite && self.memory.shared(self.offset, bytes).is_ok()
+        self.memory.has_room(self.offset, bytes)
     }
 }
 

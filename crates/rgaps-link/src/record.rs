@@ -12,9 +12,8 @@
 //!
 //! The data of a LANDED record are in memory that the receiver has granted. In the ring are its header, its envelope, and the number of the grant.
 
-use rgaps_os::SharedBytes;
-
 use crate::geometry::RingGeometry;
+use crate::payload::Data;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 64;
@@ -181,6 +180,9 @@ pub enum RecordError {
         /// Bytes of the payload.
         payload: u32,
     },
+    /// Its data are in memory of a device that the link does not read.
+    #[error("data in memory of a device, which this link does not read; stage them, or register the memory")]
+    DeviceMemory,
     /// The header's length differs from the length in the work completion.
     #[error("record header says {said} B, but the peer wrote {landed} B")]
     Length {
@@ -321,18 +323,18 @@ pub struct MessageHead {
 
 impl MessageHead {
     /// The first record: the envelope, and the data from offset 0, which may be empty if they are not ready.
-    pub fn first<'a>(&self, envelope: &'a [u8], data: impl Into<SharedBytes<'a>>) -> Record<'a> {
+    pub fn first<'a>(&self, envelope: &'a [u8], data: impl Into<Data<'a>>) -> Record<'a> {
         Record { head: *self, kind: RecordKind::First, offset: 0, envelope, data: data.into() }
     }
 
     /// A later record with the data from `offset`.
-    pub fn part<'a>(&self, offset: u64, data: impl Into<SharedBytes<'a>>) -> Record<'a> {
+    pub fn part<'a>(&self, offset: u64, data: impl Into<Data<'a>>) -> Record<'a> {
         Record { head: *self, kind: RecordKind::Part, offset, envelope: &[], data: data.into() }
     }
 
     /// The record that aborts the message after `offset` bytes.
     pub fn abort(&self, offset: u64) -> Record<'static> {
-        Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: SharedBytes::empty() }
+        Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: Data::EMPTY }
     }
 }
 
@@ -350,7 +352,7 @@ pub struct Record<'a> {
     kind: RecordKind,
     offset: u64,
     envelope: &'a [u8],
-    data: SharedBytes<'a>,
+    data: Data<'a>,
 }
 
 impl<'a> Record<'a> {
@@ -359,8 +361,8 @@ impl<'a> Record<'a> {
         self.head.id
     }
 
-    /// The payload's two parts: envelope, and data in memory that other processes may write.
-    pub fn payload(&self) -> (&'a [u8], SharedBytes<'a>) {
+    /// The payload's two parts: envelope, and data in memory that other processes or devices may write.
+    pub fn payload(&self) -> (&'a [u8], Data<'a>) {
         (self.envelope, self.data)
     }
 

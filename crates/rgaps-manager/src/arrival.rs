@@ -30,6 +30,8 @@ use crate::event::Event;
 use crate::inbound::ArrivalState;
 
 #[cfg(test)]
+mod device_grant_tests;
+#[cfg(test)]
 mod grant_tests;
 mod granted;
 mod grants;
@@ -170,7 +172,8 @@ impl Arrival {
     fn turn(&mut self) -> Result<(), String> {
         let copying = !self.landed.is_empty();
         let timeout = if copying { Duration::ZERO } else { self.patience() };
-        match self.link.next_into(timeout, &mut self.messages).map_err(|error| error.to_string())? {
+        let next = self.link.next_into(timeout, &mut self.messages);
+        match next.map_err(|error| self.messages.link_failed(&error))? {
             Some(record) => {
                 self.heard_at = Instant::now();
                 self.accept(record)?;
@@ -217,6 +220,8 @@ impl Arrival {
                 Instant::now(),
             );
             if gave_back.is_some() {
+                // A network card that has registered the memory keeps it allocated.
+                self.link.revoke_grants();
                 self.messages.state.charge.set(self.messages.state.pool.resident_bytes());
             }
         }
@@ -271,7 +276,7 @@ impl Arrival {
                 Assembled::Data { message, offset, span } => {
                     landed.touched = Some(message);
                     landed.copying = if landed.record.has_landed() {
-                        self.messages.unmeasured_bytes += span.bytes;
+                        self.messages.note_landed(message, span.bytes);
                         crash::point("arrival.chunk");
                         false
                     } else {

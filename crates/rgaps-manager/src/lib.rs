@@ -22,6 +22,7 @@ mod clients;
 pub mod daemon;
 mod deferred;
 mod departures;
+mod device_access;
 mod device_memory;
 mod dispatch;
 pub mod envelope;

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use rgaps_device::{Backend, DeviceError, PoolMemory};
 use rgaps_link::record::MessageHead;
-use rgaps_link::{LinkError, LinkSender, MessageId, MessageName, Record, RecordSequence};
+use rgaps_link::{Data, LinkError, LinkSender, MessageId, MessageName, Record, RecordSequence};
+use rgaps_os::DmaBuf;
 use rgaps_shm::manager::last_received::LastReceived;
 use rgaps_shm::words::queue::Position;
 use rgaps_shm::{Held, MessageInfo, crash};
@@ -49,6 +50,9 @@ pub(crate) enum PostError {
     Link(#[from] LinkError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The network card, or the device's driver, refuses.
+    #[error("the network card cannot read device memory: {0}")]
+    DeviceMemory(String),
 }
 
 /// A message that is taken and not acknowledged.
@@ -62,12 +66,44 @@ struct Outgoing {
     previous: u64,
     /// Bytes posted; `None` before the first record.
     sent: Option<u64>,
+    /// Device memory that the link has registered, and where the message begins there.
+    memory: Option<(Arc<DmaBuf>, u64)>,
 }
 
 impl Outgoing {
     fn set_previous(&mut self, previous: u64) {
         self.previous = previous;
         self.envelope.set_previous(previous);
+    }
+
+    /// Bytes of the message, from where the link sends them if it sends from the pool itself.
+    fn data(&self, at: u64, bytes: u64) -> Option<Data<'_>> {
+        match &self.memory {
+            Some((memory, offset)) => Some(Data::Device { memory, offset: offset + at, bytes: bytes as usize }),
+            None if bytes == 0 => Some(Data::EMPTY),
+            None => self.pool.shared(self.held.offset() + at, bytes).ok().map(Data::Host),
+        }
+    }
+
+    /// Registers its memory with a link that sends from the pool itself.
+    fn register(&mut self, link: &mut dyn LinkSender) -> Result<(), PostError> {
+        if let Some(mapping) = self.pool.host_mapping() {
+            return Ok(link.register(&mapping.into())?);
+        }
+        // What the processor can read needs no registration: of a pool that was taken over, for example.
+        let is_readable = self.pool.shared(self.held.offset(), self.head.total).is_ok();
+        if is_readable || self.memory.is_some() || self.head.total == 0 {
+            return Ok(());
+        }
+        let exported = self.pool.dma_buf(self.held.offset(), self.head.total).map_err(|error| match error {
+            DeviceError::Driver(error) => PostError::DeviceMemory(error.to_string()),
+            error => error.into(),
+        });
+        let (memory, offset) = exported?;
+        let registered = link.register(&memory.clone().into());
+        registered.map_err(|error| PostError::DeviceMemory(error.to_string()))?;
+        self.memory = Some((memory, offset));
+        Ok(())
     }
 
     fn is_sent(&self) -> bool {
@@ -169,7 +205,7 @@ impl Outbox {
             Some(of) => (of.bytes, of.messages) = (of.bytes + head.total, of.messages + 1),
             None => self.pools.push(PoolUse { pool: pool.clone(), bytes: head.total, messages: 1 }),
         }
-        self.queue.push_back(Outgoing { held, pool, envelope, head, previous, sent: None });
+        self.queue.push_back(Outgoing { held, pool, envelope, head, previous, sent: None, memory: None });
     }
 
     /// Releases the messages that the other host has, or has counted as lost, by publisher.
@@ -204,7 +240,7 @@ impl Outbox {
             let owed_from = if remembers { *before } else { u64::MAX };
             outgoing.set_previous(owed_from.min(sequence.saturating_sub(1)));
             *before = sequence.max(*before);
-            outgoing.sent = None;
+            (outgoing.sent, outgoing.memory) = (None, None);
             outgoing.head.id = MessageId(self.next_id);
             self.next_id += ID_STEP;
         }
@@ -358,12 +394,12 @@ impl Outbox {
     }
 
     /// Registers with the link the memory that records are sent from: staging, or the pools themselves. Registering it again costs nothing.
-    fn register(&self, link: &mut dyn LinkSender) -> Result<(), LinkError> {
+    fn register(&mut self, link: &mut dyn LinkSender) -> Result<(), PostError> {
         if let Some(stager) = &self.stager {
-            return link.register(stager.mapping());
+            return Ok(link.register(&stager.mapping().clone().into())?);
         }
-        let unsent = self.queue.iter().filter(|outgoing| outgoing.sent.is_none());
-        unsent.filter_map(|outgoing| outgoing.pool.host_mapping()).try_for_each(|mapping| link.register(&mapping))
+        let mut unsent = self.queue.iter_mut().filter(|outgoing| outgoing.sent.is_none());
+        unsent.try_for_each(|outgoing| outgoing.register(link))
     }
 
     /// Whether a copy is in progress, for which `wait_for_copy` waits.
@@ -392,10 +428,10 @@ impl Outbox {
                 let at = sent.unwrap_or(0);
                 let envelope = if sent.is_none() { outgoing.envelope.bytes() } else { &[] };
                 let data = match &mut staged {
-                    Some(staged) => staged.next().filter(|(offset, _)| *offset == at).map(|(_, data)| data),
+                    Some(staged) => staged.next().filter(|(offset, _)| *offset == at).map(|(_, data)| Data::Host(data)),
                     None => {
                         let bytes = (outgoing.head.total - at).min(chunk_bytes.saturating_sub(envelope.len() as u64));
-                        outgoing.pool.shared(outgoing.held.offset() + at, bytes).ok()
+                        outgoing.data(at, bytes)
                     }
                 };
                 // OB2: later records wait for a chunk that is not ready.
@@ -434,7 +470,7 @@ mod tests {
     use rgaps_control::TopicKey;
     use rgaps_device::allocations::{CountingAllocator, taken_by_this_thread};
     use rgaps_device::host::HostBackend;
-    use rgaps_link::{Position, Progress, RingGeometry, RingOptions, SenderCounters, Wake};
+    use rgaps_link::{PayloadMemory, Position, Progress, RingGeometry, RingOptions, SenderCounters, Wake};
     use rgaps_shm::{
         Exhaustion, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
     };
@@ -453,6 +489,11 @@ mod tests {
         geometry: RingGeometry,
         counters: SenderCounters,
         ended: Option<MessageId>,
+        /// Registered memory of devices, and how much more is refused.
+        registered: Vec<Arc<DmaBuf>>,
+        refuses: bool,
+        /// The data of each record, as a device's addresses.
+        sent: Vec<(u64, usize)>,
     }
 
     impl LinkSender for Sink {
@@ -460,11 +501,28 @@ mod tests {
             &self.geometry
         }
 
+        fn register(&mut self, memory: &PayloadMemory) -> Result<(), LinkError> {
+            match memory {
+                PayloadMemory::Device(_) if self.refuses => Err(LinkError::Closed { by_peer: false }),
+                PayloadMemory::Device(memory) => {
+                    self.registered.push(memory.clone());
+                    Ok(())
+                }
+                PayloadMemory::Host(_) => Ok(()),
+            }
+        }
+
         fn room_for(&self, _: u32) -> bool {
             true
         }
 
         fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+            for record in records {
+                if let Data::Device { memory, offset, bytes } = record.payload().1 {
+                    assert!(self.registered.iter().any(|known| Arc::ptr_eq(known, memory)), "it is not registered");
+                    self.sent.push((memory.address() + offset, bytes));
+                }
+            }
             self.counters.records += records.len() as u64;
             self.ended = records.iter().rfind(|record| record.is_last()).map(Record::message).or(self.ended);
             Ok(records.len())
@@ -512,9 +570,13 @@ mod tests {
 
     impl Publishing {
         fn new() -> Self {
+            Self::on(Arc::new(HostBackend::new()))
+        }
+
+        fn on(backend: Arc<dyn Backend>) -> Self {
             let topic = Topic::create(TopicKey::new(0, "outbox").unwrap(), "rgaps/Bytes").unwrap();
             let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
-            let memory = DeviceMemoryManager::new(Arc::new(HostBackend::new()));
+            let memory = DeviceMemoryManager::new(backend);
             let pool = memory.create(&topic.pools, slot, 1 << 20).unwrap();
             let mut port = WriterPort::new(topic.segment.clone(), slot, pool.allocation_right().unwrap()).unwrap();
             let spec = SubscriberSpec { remote: true, ..Default::default() };
@@ -541,7 +603,84 @@ mod tests {
     }
 
     fn sink(options: RingOptions) -> Sink {
-        Sink { geometry: RingGeometry::new(options).unwrap(), counters: SenderCounters::default(), ended: None }
+        Sink {
+            geometry: RingGeometry::new(options).unwrap(),
+            counters: SenderCounters::default(),
+            ended: None,
+            registered: Vec::new(),
+            refuses: false,
+            sent: Vec::new(),
+        }
+    }
+
+    /// A publisher on a GPU whose memory network cards access, in a process with the stand-in.
+    fn on_a_gpu() -> Option<Publishing> {
+        let settings = [("RGAPS_TEST_STANDIN_GPU_DIRECT", "1")];
+        rgaps_testing::again_with(&settings, rgaps_standin_cuda::link_into).then(|| {
+            let backend = rgaps_device::cuda::CudaBackend::open(0).unwrap();
+            Publishing::on(Arc::new(backend))
+        })
+    }
+
+    #[test]
+    fn messages_of_a_gpu_are_sent_from_its_memory_which_is_registered_once() {
+        let Some(mut publishing) = on_a_gpu() else { return };
+        let mut link = sink(RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() });
+        let mut outbox = Outbox::new();
+        outbox.connected(false, &HashMap::new(), None).unwrap();
+        // The others are elsewhere in the pool.
+        publishing.publish(5000);
+        let _first = publishing.reader.take().unwrap();
+        for bytes in [20_000, 0, 100_000, 1] {
+            publishing.publish(bytes);
+            publishing.take(&mut outbox);
+            let start = publishing.pool.device_address(outbox.queue[0].held.offset()).unwrap();
+            while !outbox.queue.is_empty() {
+                let reusable = link.progress().unwrap().reusable;
+                outbox.post(&mut link, reusable, &"a").unwrap();
+                outbox.acknowledge(&mut link, &mut SentMessages::default());
+            }
+            let mut end = start;
+            for (address, bytes) in link.sent.drain(..) {
+                assert_eq!(address, end);
+                end += bytes as u64;
+            }
+            assert_eq!((end - start, outbox.is_staged()), (bytes, false));
+        }
+        link.registered.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        assert_eq!(link.registered.len(), 1, "the slab, for all messages in it");
+        // A new link registers it again, for messages that the last one had registered too.
+        publishing.publish(100);
+        publishing.take(&mut outbox);
+        outbox.post(&mut link, RecordSequence(0), &"a").unwrap();
+        outbox.disconnected();
+        outbox.connected(true, &HashMap::new(), None).unwrap();
+        let mut link = sink(RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() });
+        assert_eq!(outbox.post(&mut link, RecordSequence(0), &"a").unwrap(), (1, 1));
+        assert_eq!((link.registered.len(), link.sent.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_card_that_registers_no_gpu_memory_ends_the_link_and_the_next_one_stages() {
+        let Some(mut publishing) = on_a_gpu() else { return };
+        let mut link = sink(RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() });
+        link.refuses = true;
+        let mut outbox = Outbox::new();
+        outbox.connected(false, &HashMap::new(), None).unwrap();
+        publishing.publish(20_000);
+        publishing.take(&mut outbox);
+        let refused = outbox.post(&mut link, RecordSequence(0), &"a").unwrap_err();
+        assert!(matches!(refused, PostError::DeviceMemory(_)) && link.counters.records == 0, "{refused:?}");
+        outbox.disconnected();
+        let backend: Arc<dyn Backend> = Arc::new(rgaps_device::cuda::CudaBackend::open(0).unwrap());
+        outbox.connected(true, &HashMap::new(), Some((&backend, 8 << 10))).unwrap();
+        while !outbox.queue.is_empty() {
+            let reusable = link.progress().unwrap().reusable;
+            outbox.post(&mut link, reusable, &"a").unwrap();
+            outbox.wait_for_copy(Duration::from_secs(10));
+            outbox.acknowledge(&mut link, &mut SentMessages::default());
+        }
+        assert!(link.sent.is_empty() && link.counters.records > 0);
     }
 
     #[test]

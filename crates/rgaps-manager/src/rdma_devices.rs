@@ -17,10 +17,13 @@ use std::time::Duration;
 
 use rgaps_control::wire::{RDMA_ENDS_MAX, RdmaEnd, RingRequest};
 use rgaps_control::{Config, HostId};
+use rgaps_device::Backend;
 use rgaps_link::rdma::{
     Address, Candidate, Domain, Gid, LinkLayer, RdmaOptions, ReceiverEnd, RemoteMemory, SenderEnd, VerbsError, ports,
 };
 use rgaps_link::{FlowControl, RingGeometry, RingMemory};
+
+use crate::device_access::DeviceAccess;
 
 /// Receives posted for a ring, at most, and so the records in it, at most.
 const RECEIVES: u64 = 4096;
@@ -33,6 +36,9 @@ pub(crate) struct RdmaDevices {
     gid: String,
     options: RdmaOptions,
     domains: Mutex<HashMap<(HostId, String), Weak<Domain>>>,
+    gpu_direct: bool,
+    /// By network card.
+    device_access: Mutex<HashMap<String, Arc<DeviceAccess>>>,
 }
 
 /// Two ports with a route between them: ours, and one of the peer's ends.
@@ -42,6 +48,13 @@ pub(crate) struct Match {
     end: RdmaEnd,
     /// The index of the peer's end in the request.
     pub(crate) to: u32,
+}
+
+impl Match {
+    /// The network card.
+    pub(crate) fn device(&self) -> &str {
+        &self.candidate.device
+    }
 }
 
 impl RdmaDevices {
@@ -56,6 +69,8 @@ impl RdmaDevices {
                 landing_bytes_min: landing_bytes_min(config),
             },
             domains: Mutex::default(),
+            gpu_direct: config.gpu_direct,
+            device_access: Mutex::default(),
         }
     }
 
@@ -124,6 +139,25 @@ impl RdmaDevices {
             }
         }
         if ends.is_empty() { Err(why) } else { Ok(ends) }
+    }
+
+    /// Whether a network card accesses this host's device memory; the error says why not.
+    pub(crate) fn device_access(
+        &self,
+        peer: HostId,
+        device: &str,
+        backend: &dyn Backend,
+    ) -> Result<Arc<DeviceAccess>, String> {
+        let domain = self.domain(peer, device).map_err(|error| error.to_string())?;
+        let mut known = self.device_access.lock().unwrap_or_else(PoisonError::into_inner);
+        let access = known.entry(device.to_owned());
+        let access = access.or_insert_with(|| {
+            Arc::new(match self.gpu_direct {
+                true => DeviceAccess::tried(backend, &domain),
+                false => DeviceAccess::refused("gpu_direct = false"),
+            })
+        });
+        access.refusal().map_or_else(|| Ok(access.clone()), |why| Err(why.to_owned()))
     }
 
     /// The match for an offer: a port of ours with a route to one of the peer's ends.

@@ -315,7 +315,7 @@ impl Manager {
     ) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        topic.pools.trim(slot, offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        topic.trim_pool(slot, offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
         Ok(Answer::bare(Reply::Done))
     }
 

@@ -2,7 +2,8 @@
 //! each when the other host has it. `outbox` keeps unacknowledged messages and cuts them into records; `without_pool` keeps those that this manager cannot
 //! read yet.
 //!
-//! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. The host backend sends from the pool itself
+//! Path 1      If links cannot read the device's memory, each chunk is copied to staging first. A network card that can (`device_access`) and the host
+//!             backend send from the pool itself
 //!             (`staging = "always"` stages there too, for tests).
 //! Deaths      Other host: unacknowledged messages stay in the outbox. After the next hand-shake the sender resends those that the other host says
 //!             it lacks. If the other host acknowledges none for long, with a link or without, the sender gives them up (`stalled`). It waits for
@@ -11,6 +12,7 @@
 
 mod patience;
 mod stalled;
+mod transport;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -27,7 +29,7 @@ use rgaps_link::rdma::{RingEnd, SenderEnd};
 use rgaps_link::tcp::{self, TcpSender};
 use rgaps_link::{LinkError, LinkSender, MessageName, Position, Progress, RecordSequence, RingGeometry};
 use rgaps_os::clock;
-use rgaps_shm::info::{Route, RouteReason};
+use rgaps_shm::info::RouteReason;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::manager::last_received::last_received;
 use rgaps_shm::reader::port::TakeRefused;
@@ -42,6 +44,7 @@ use crate::offered_ring::{Ask, dial, geometry, link_chunk_bytes, over_tcp};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
+use crate::sender::transport::LinkTransport;
 use crate::sent::SentMessages;
 use crate::skipped::{GapNotices, SendContext};
 use crate::without_pool::WithoutPool;
@@ -102,14 +105,6 @@ pub(crate) struct Sender {
     fruitless: u32,
 }
 
-/// The transport of a link, and why it is not a better one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct LinkTransport {
-    route: Route,
-    route_reason: RouteReason,
-    text: String,
-}
-
 /// Why a connection ended, or could not be made.
 #[derive(Debug)]
 enum Ending {
@@ -134,7 +129,7 @@ impl<E: std::fmt::Display> From<E> for Ending {
 
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
-        let transport = LinkTransport { route: Route::Tcp, route_reason: RouteReason::Best, text: String::new() };
+        let transport = LinkTransport::tcp(RouteReason::Best, String::new());
         let outbox = Outbox::new();
         let mut sender = Self {
             setup,
@@ -257,13 +252,16 @@ impl Sender {
         }
         self.outbox.origins().for_each(|(publisher, _)| self.sent.mark_known(publisher));
         self.take_history_again(if offer.keeps_history { &has } else { &nothing });
-        let direct =
-            self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
         // Staging is this host's memory: the other host may shorten the chunks but never enlarge them.
         let chunk_bytes = geometry.chunk_bytes().min(link_chunk_bytes(&self.setup.config));
-        let staged = (!direct).then_some((&self.setup.backend, chunk_bytes));
+        let is_direct = self.setup.backend.payload_access() == PayloadAccess::Direct && !self.stages_all();
+        let staged = (!is_direct && !self.transport.reads_device()).then_some((&self.setup.backend, chunk_bytes));
         self.outbox.connected(offer.remembers, &has, staged)?;
         Ok(link)
+    }
+
+    fn stages_all(&self) -> bool {
+        self.setup.config.staging == "always"
     }
 
     /// The newest sequence of each publisher of this host. The other host recognises forged sequences by it.
@@ -369,7 +367,7 @@ impl Sender {
                 _ => RouteReason::NoRdma,
             };
             let text = over_tcp(&offer.no_rdma, offer.integrity);
-            self.transport = LinkTransport { route: Route::Tcp, route_reason, text };
+            self.transport = LinkTransport::tcp(route_reason, text);
             return Ok(Box::new(link));
         };
         let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
@@ -378,6 +376,7 @@ impl Sender {
         }
         let end = ends.swap_remove(to);
         drop(ends);
+        let card = end.device().to_owned();
         self.fruitless += 1;
         let liveness =
             dial(offer, timeout, patience, |address, token, options| tcp::connect(address, token, geometry, &options))?;
@@ -390,7 +389,8 @@ impl Sender {
                 self.setup.rdma.options(),
             )
             .map_err(|error| error.to_string())?;
-        self.transport = LinkTransport { route: Route::Rdma, route_reason: RouteReason::Best, text: "rdma".to_owned() };
+        let backend = self.setup.backend.as_ref();
+        self.transport = LinkTransport::rdma(&self.setup.rdma, (self.setup.host, &card), backend, self.stages_all());
         Ok(Box::new(link))
     }
 
@@ -416,7 +416,10 @@ impl Sender {
                         return error.into();
                     }
                 }
-                Err(error) => return error.into(),
+                Err(error) => {
+                    self.transport.note_failure(&error);
+                    return error.into();
+                }
             }
             self.restore_if_caught_up();
             let now = Instant::now();

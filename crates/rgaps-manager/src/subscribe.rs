@@ -25,6 +25,7 @@ use crate::addresses;
 use crate::arrival::Arrival;
 use crate::arrival::setup::ArrivalSetup;
 use crate::budgets::Budgets;
+use crate::device_access::DeviceAccess;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::inbound::{ArrivalControl, ArrivalState, Inbound};
@@ -60,6 +61,10 @@ struct MadeRing {
     end: RingEnd,
     buffer: Arc<HostBuffer>,
     rdma: Result<RdmaRing, String>,
+    /// The network card writes device memory itself.
+    device_access: Option<Arc<DeviceAccess>>,
+    /// The transport, and why it is not a better one.
+    text: String,
 }
 
 impl RingEnd {
@@ -316,7 +321,7 @@ impl SubscribeManager {
             let event = EventFd::new().map_err(|error| RingRefusal::Failed(error.to_string()))?;
             Ok((ring, token, place, Arc::new(event)))
         });
-        let (MadeRing { end: ring, buffer, rdma }, token, place, event) = match made {
+        let (MadeRing { end: ring, buffer, rdma, device_access, text }, token, place, event) = match made {
             Ok(made) => made,
             Err(why) => {
                 depart(topic, request.host, *state);
@@ -339,10 +344,8 @@ impl SubscribeManager {
             mailbox: self.mailbox.clone(),
             control: control.clone(),
             landing_bytes_min: rdma_devices::landing_bytes_min(&self.config),
-            transport_text: match &rdma {
-                Ok(_) => "rdma".to_owned(),
-                Err(why) => over_tcp(why, self.integrity(request)),
-            },
+            device_access,
+            transport_text: text,
         };
         topic.inbound.insert(request.host, Inbound::Active(control));
         let geometry = *ring.geometry();
@@ -374,29 +377,50 @@ impl SubscribeManager {
         let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
         let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
         let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
-        let why = match self.rdma(request, &memory) {
-            Ok((end, ring)) => {
-                return Ok(MadeRing { end: RingEnd::Rdma(Box::new(end), options), buffer, rdma: Ok(ring) });
-            }
+        let why = match self.rdma(request, &memory, (&buffer, options)) {
+            Ok(made) => return Ok(made),
             Err(why) if self.rdma.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
             Err(why) => why,
         };
         let geometry = self.geometry(request, RingOptions::default().alignment)?;
         // Memory that a device has registered keeps its pages; other memory returns them while the topic is idle.
         let options = TcpOptions { give_back_after: (!buffer.is_registered()).then_some(RING_IDLE), ..options };
-        Ok(MadeRing { end: RingEnd::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
+        let (end, text) =
+            (RingEnd::Tcp(RingSetup { geometry, memory, options }), over_tcp(&why, self.integrity(request)));
+        Ok(MadeRing { end, buffer, rdma: Err(why), device_access: None, text })
     }
 
-    /// Our end of a queue pair, for one of those in the request. `join` connects it. The error says why there is none.
-    fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
+    /// A ring with our end of a queue pair, for one of those in the request. `join` connects it. The error says why there is none.
+    fn rdma(
+        &self,
+        request: &RingRequest,
+        memory: &Arc<RingMemory>,
+        (buffer, options): (&Arc<HostBuffer>, TcpOptions),
+    ) -> Result<MadeRing, String> {
         let with = self.rdma.choose(request)?;
         let alignment = self.rdma.alignment(request.host, &with, memory.bytes())?;
         let geometry = self.geometry(request, alignment)?;
         let end = self.rdma.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
-        let is_direct = self.memory.backend().payload_access() == PayloadAccess::Direct;
-        let grants_from_bytes = end.grants_from_bytes().filter(|_| is_direct);
+        let (backend, grants_from_bytes) = (self.memory.backend().as_ref(), end.grants_from_bytes());
+        let (device_access, text) = match backend.payload_access() {
+            PayloadAccess::Direct => (None, "rdma".to_owned()),
+            PayloadAccess::Staged if grants_from_bytes.is_none() => {
+                let why = match self.config.rdma_landing_bytes {
+                    0 => "rdma_landing_bytes = 0 is configured",
+                    _ => "the network card has no memory windows of type 2B",
+                };
+                (None, format!("rdma, through the ring ({why})"))
+            }
+            PayloadAccess::Staged => match self.rdma.device_access(request.host, with.device(), backend) {
+                Ok(access) => (Some(access), "rdma, into device memory".to_owned()),
+                Err(why) => (None, format!("rdma, through the ring ({why})")),
+            },
+        };
+        let is_direct = backend.payload_access() == PayloadAccess::Direct || device_access.is_some();
+        let grants_from_bytes = grants_from_bytes.filter(|_| is_direct);
         let ring = RdmaRing { to: with.to, end: rdma_devices::to_wire(&end.address(), end.ring()), grants_from_bytes };
-        Ok((end, ring))
+        let (end, buffer) = (RingEnd::Rdma(Box::new(end), options), buffer.clone());
+        Ok(MadeRing { end, buffer, rdma: Ok(ring), device_access, text })
     }
 
     /// Checksums, if either host wants them.

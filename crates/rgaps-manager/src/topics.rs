@@ -18,7 +18,7 @@ use rgaps_shm::manager::last_received::{LastReceived, last_in_ports, last_publis
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
-use crate::device_memory::Pools;
+use crate::device_memory::{PoolError, Pools};
 use crate::inbound::Inbound;
 use crate::log_rate_limit::LogRateLimit;
 use crate::outbound::Outbound;
@@ -267,9 +267,21 @@ impl Topic {
         }
     }
 
-    /// Removes a pool that no message uses, and wakes the senders, which may have registered its memory with a device.
+    /// Removes a pool that no message uses.
     fn remove_pool(&self, slot: PublisherSlot) {
         self.pools.remove(slot);
+        self.wake_senders();
+    }
+
+    /// Releases the memory of a pool that its writer has released.
+    pub(crate) fn trim_pool(&self, slot: PublisherSlot, offset: u64, bytes: u64) -> Result<(), PoolError> {
+        self.pools.trim(slot, offset, bytes)?;
+        self.wake_senders();
+        Ok(())
+    }
+
+    /// Wakes the senders, which may have registered memory with a device, which keeps it.
+    fn wake_senders(&self) {
         self.outbound.values().for_each(|outbound| drop(outbound.control.event().signal()));
     }
 

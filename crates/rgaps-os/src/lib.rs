@@ -1,7 +1,7 @@
 //! Memory, wake-ups and limits of the operating system, wrapped once: the leaf crate below the segment, the pools and the rings.
 //!
 //! * Memory: `memfd` creates and checks sealed anonymous files, `mapping` maps them, `range` is the right to write one part of a mapping,
-//!   `shared` is a part that another process may write.
+//!   `shared` is a part that another process may write. `dma_buf` is memory of a device that another device may access.
 //! * Waiting: `futex`, `eventfd` and `poll` sleep and wake. `clock` is the clock of all stage timestamps and time-outs.
 //! * Processes: `pidfd` and `process_lock` say whether a process lives, `fork` tells a forked child from its parent, `peer` identifies the other
 //!   end of a Unix socket, `inherited` resets what a process inherits from its parent.
@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod closing;
+pub mod dma_buf;
 pub mod eventfd;
 pub mod fds;
 pub mod fork;
@@ -28,6 +29,7 @@ pub mod process_lock;
 pub mod range;
 pub mod shared;
 
+pub use dma_buf::DmaBuf;
 pub use eventfd::EventFd;
 pub use fork::ForkGuard;
 pub use found::{Found, Links};

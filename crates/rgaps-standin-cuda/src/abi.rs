@@ -67,6 +67,10 @@ pub const HANDLE_FD: u32 = 1;
 pub const REGISTER_DEVICEMAP: u32 = 2;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 pub const REGISTER_READ_ONLY: u32 = 8;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+pub const RANGE_DMA_BUF: u32 = 1;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER` and `_TO_ALL_DEVICES`.
+pub const FLUSH_SCOPES: [u32; 2] = [100, 200];
 /// `CU_STREAM_NON_BLOCKING`.
 pub const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`, another name of the null stream.
@@ -94,8 +98,12 @@ pub struct AllocationProp {
     pub location: Location,
     /// For Windows.
     pub win32: *mut c_void,
-    /// Compression, RDMA capability, usage: all zero here.
-    pub flags: [u8; 8],
+    /// Compression, zero here.
+    pub compression: u8,
+    /// gpuDirectRDMACapable: 1 if network cards are to access the memory.
+    pub rdma_capable: u8,
+    /// Usage, zero here, and reserved bytes.
+    pub rest: [u8; 6],
 }
 
 /// `CUmemAccessDesc`.

@@ -18,6 +18,12 @@ pub(crate) struct Config {
     pub peer: bool,
     pub memory_pools: bool,
     pub read_only_register: bool,
+    /// Whether the devices have GPUDirect RDMA.
+    pub gpu_direct: bool,
+    /// Whether they then export memory.
+    pub dma_buf: bool,
+    /// `CUGPUDirectRDMAWritesOrdering`.
+    pub rdma_ordering: i32,
 }
 
 /// Most devices; each mapping has an access right for each device.
@@ -39,6 +45,9 @@ pub(crate) fn config() -> &'static Config {
             peer: !is_set("RGAPS_TEST_STANDIN_NO_PEER"),
             memory_pools: !is_set("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS"),
             read_only_register: !is_set("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER"),
+            gpu_direct: is_set("RGAPS_TEST_STANDIN_GPU_DIRECT"),
+            dma_buf: !is_set("RGAPS_TEST_STANDIN_NO_DMA_BUF"),
+            rdma_ordering: number("RGAPS_TEST_STANDIN_RDMA_ORDERING", 0),
         }
     })
 }

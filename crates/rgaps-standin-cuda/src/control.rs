@@ -1,8 +1,10 @@
 //! The stand-in's controls for tests: exported C functions, which `Control` finds in the loaded library.
 
 use std::ffi::c_char;
+use std::sync::Mutex;
 
 use crate::abi::{Code, In};
+use crate::lock::locked;
 use crate::state::{LIVE, driver};
 use crate::{calls, faults, gate};
 
@@ -59,6 +61,20 @@ pub unsafe extern "C" fn rgaps_standin_calls(name: In<c_char>) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_standin_reset_calls() {
     faults::reset();
+}
+
+/// What each flush of network cards' writes calls.
+static AT_FLUSH: Mutex<Option<extern "C" fn()>> = Mutex::new(None);
+
+/// Sets what each flush of network cards' writes calls, before it returns; null for nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_standin_at_flush(hook: Option<extern "C" fn()>) {
+    *locked(&AT_FLUSH) = hook;
+}
+
+pub(crate) fn flushed() {
+    let hook = *locked(&AT_FLUSH);
+    hook.into_iter().for_each(|hook| hook());
 }
 
 /// The number of live objects of a kind: "handles" of device memory, "ranges" of addresses, "mapped_bytes", "allocated_bytes",

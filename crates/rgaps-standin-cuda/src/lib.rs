@@ -14,6 +14,9 @@
 //!   RGAPS_TEST_STANDIN_NO_PEER=1             no device has peer access to another
 //!   RGAPS_TEST_STANDIN_NO_MEMORY_POOLS=1     no stream-ordered memory (cuMemAllocAsync)
 //!   RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER=1   read-only host memory cannot be registered
+//!   RGAPS_TEST_STANDIN_GPU_DIRECT=1          GPUDirect RDMA: network cards access device memory
+//!   RGAPS_TEST_STANDIN_NO_DMA_BUF=1          its attributes say so, but no memory can be exported for them
+//!   RGAPS_TEST_STANDIN_RDMA_ORDERING=0       who sees their writes without a flush: 0 nobody, 100 the device, 200 all devices
 //!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for every call, several by commas
 //!
 //! It is stricter than the driver where the backend promises more. It refuses an asynchronous copy of unregistered host memory, and any

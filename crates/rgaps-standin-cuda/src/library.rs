@@ -31,6 +31,7 @@ pub struct Control {
     calls: ByName,
     reset_calls: extern "C" fn(),
     live: ByName,
+    at_flush: extern "C" fn(Option<extern "C" fn()>),
     begin_capture: unsafe extern "C" fn(u64, u32) -> Code,
     end_capture: unsafe extern "C" fn(u64, Out<u64>) -> Code,
 }
@@ -82,6 +83,7 @@ impl Control {
             calls: symbol(library, c"rgaps_standin_calls")?,
             reset_calls: symbol(library, c"rgaps_standin_reset_calls")?,
             live: symbol(library, c"rgaps_standin_live")?,
+            at_flush: symbol(library, c"rgaps_standin_at_flush")?,
             begin_capture: symbol(library, c"cuStreamBeginCapture_v2")?,
             end_capture: symbol(library, c"cuStreamEndCapture")?,
         })
@@ -123,6 +125,11 @@ impl Control {
     /// Resets the counts of calls.
     pub fn reset_calls(&self) {
         (self.reset_calls)();
+    }
+
+    /// Sets what each flush of network cards' writes calls, before it returns.
+    pub fn at_flush(&self, hook: Option<extern "C" fn()>) {
+        (self.at_flush)(hook);
     }
 
     /// Begins to capture a stream, given by its driver handle, into a graph. Calls that the capture forbids fail until it ends.

@@ -14,6 +14,8 @@ use crate::abi::{INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status};
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 const NAME: &str = "rgaps-standin-device-";
+/// The end of the name of memory that was allocated for network cards too.
+const RDMA_SUFFIX: &str = "-rdma";
 
 /// Memory of a device, freed with its last handle and its last mapping.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Memory {
     pub bytes: u64,
     /// The device's ordinal.
     pub device: usize,
+    /// Whether it was allocated for network cards too.
+    pub is_rdma_capable: bool,
     /// The device's counter of used bytes; none if another process made the memory.
     account: Option<Arc<AtomicU64>>,
 }
@@ -34,21 +38,26 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Allocates memory of a device with `total` bytes, of which `used` are used.
-    pub(crate) fn create(device: usize, bytes: u64, total: u64, used: &Arc<AtomicU64>) -> Status<Self> {
+    pub(crate) fn create(
+        (device, is_rdma_capable): (usize, bool),
+        bytes: u64,
+        total: u64,
+        used: &Arc<AtomicU64>,
+    ) -> Status<Self> {
         let add = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= total);
         used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| OUT_OF_MEMORY)?;
-        let made = memfd(device, bytes).and_then(|fd| Ok((alias(&fd, bytes)?, fd)));
+        let made = memfd((device, is_rdma_capable), bytes).and_then(|fd| Ok((alias(&fd, bytes)?, fd)));
         if made.is_err() {
             used.fetch_sub(bytes, Ordering::Relaxed);
         }
         let (alias, fd) = made?;
-        Ok(Self { fd, alias, bytes, device, account: Some(used.clone()) })
+        Ok(Self { fd, alias, bytes, device, is_rdma_capable, account: Some(used.clone()) })
     }
 
     /// Imports memory of this or another process by a file descriptor, which the caller keeps.
     pub(crate) fn import(fd: RawFd) -> Status<Self> {
         let fd = duplicate(fd)?;
-        let device = device_of(&fd)?;
+        let (device, is_rdma_capable) = kind_of(&fd)?;
         // SAFETY: all zero is a value of this struct of numbers.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `stat`; the file descriptor is open.
@@ -58,7 +67,7 @@ impl Memory {
             return Err(INVALID_VALUE);
         }
         let alias = alias(&fd, bytes)?;
-        Ok(Self { fd, alias, bytes, device, account: None })
+        Ok(Self { fd, alias, bytes, device, is_rdma_capable, account: None })
     }
 
     /// A new file descriptor of it, with close-on-exec.
@@ -84,8 +93,9 @@ impl Drop for Memory {
     }
 }
 
-fn memfd(device: usize, bytes: u64) -> Status<OwnedFd> {
-    let name = CString::new(format!("{NAME}{device}")).map_err(|_| OPERATING_SYSTEM)?;
+fn memfd((device, is_rdma_capable): (usize, bool), bytes: u64) -> Status<OwnedFd> {
+    let suffix = if is_rdma_capable { RDMA_SUFFIX } else { "" };
+    let name = CString::new(format!("{NAME}{device}{suffix}")).map_err(|_| OPERATING_SYSTEM)?;
     // SAFETY: the name is a C string; the call returns a new file descriptor or -1.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
@@ -121,10 +131,11 @@ fn duplicate(fd: RawFd) -> Status<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The device of the memory; an error if it is no memory of a stand-in.
-fn device_of(fd: &OwnedFd) -> Status<usize> {
+/// The device of the memory, and whether it is for network cards too; an error if it is no memory of a stand-in.
+fn kind_of(fd: &OwnedFd) -> Status<(usize, bool)> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| OPERATING_SYSTEM)?;
     let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_prefix(NAME)).ok_or(INVALID_VALUE)?;
-    let number = name.split(' ').next().unwrap_or(name);
-    number.parse().map_err(|_| INVALID_VALUE)
+    let kind = name.split(' ').next().unwrap_or(name);
+    let number = kind.strip_suffix(RDMA_SUFFIX);
+    Ok((number.unwrap_or(kind).parse().map_err(|_| INVALID_VALUE)?, number.is_some()))
 }

@@ -170,7 +170,9 @@ fn allocation() -> AllocationProp {
         handle_types: abi::HANDLE_FD,
         location: Location { kind: abi::LOCATION_DEVICE, id: 0 },
         win32: std::ptr::null_mut(),
-        flags: [0; 8],
+        compression: 0,
+        rdma_capable: 0,
+        rest: [0; 6],
     }
 }
 

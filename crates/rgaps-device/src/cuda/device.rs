@@ -12,6 +12,7 @@ use cudarc::driver::sys::{self, CUcontext, CUdevice, CUuuid};
 use rgaps_os::ForkGuard;
 
 use super::driver::{self, Driver, DriverError};
+use super::gpu_direct::{Says, Visibility, judge};
 use crate::error::DeviceError;
 use crate::pool::DeviceId;
 
@@ -38,6 +39,8 @@ pub struct Properties {
     pub has_stream_words: bool,
     /// Whether it has the stream-ordered allocator (cuMemAllocAsync).
     pub has_memory_pools: bool,
+    /// Whether network cards can access its memory (GPUDirect RDMA), and when what they write is visible; or why not.
+    pub gpu_direct: Result<Visibility, &'static str>,
     /// Compute capability.
     pub capability: (u32, u32),
 }
@@ -225,12 +228,12 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         // SAFETY: stores one integer; an attribute that the driver does not know is an error.
         unsafe { driver.device_attribute(&raw mut value, which as c_uint, handle) }.map(|()| value)
     };
-    let has = |which| match attribute(which) {
-        Ok(value) => Ok(value != 0),
+    let number = |which| match attribute(which) {
         // An older driver does not know newer attributes.
-        Err(error) if error.is_invalid_value() => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.is_invalid_value() => Ok(0),
+        known => known,
     };
+    let has = |which| number(which).map(|value| value != 0);
     let mut name = [0; 256];
     // SAFETY: the driver writes at most the given number of bytes, the last a zero.
     unsafe { driver.device_name(name.as_mut_ptr(), name.len() as c_int, handle) }?;
@@ -247,6 +250,15 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
     );
     let is_integrated = has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?;
     let has_read_only_registration = has(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)?;
+    let gpu_direct = judge(Says {
+        is_integrated,
+        has_rdma: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)?,
+        has_rdma_for_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)?,
+        has_dma_buf: has(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)?,
+        has_calls: driver.has_gpu_direct(),
+        flush_options: number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?,
+        ordering: number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?,
+    });
     Ok(Properties {
         ordinal,
         id: DeviceId(uuid.bytes.map(|byte| byte as u8)),
@@ -263,6 +275,7 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
             && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?
                 || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?),
         has_memory_pools: has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
+        gpu_direct,
         capability: (capability.0 as u32, capability.1 as u32),
     })
 }

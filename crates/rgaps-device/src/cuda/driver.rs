@@ -7,6 +7,7 @@
 //! Source      CUDA driver API, cuda.h of 12.8.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
@@ -95,6 +96,8 @@ macro_rules! driver {
             error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
             /// Absent before CUDA 11.7.
             stream_words: Option<CudaStreamMemory>,
+            /// Absent before CUDA 11.7.
+            gpu_direct: Option<GpuDirectCalls>,
         }
 
         impl Driver {
@@ -103,6 +106,7 @@ macro_rules! driver {
                     $($call: symbol(library, $symbol)?,)*
                     error_name: symbol(library, "cuGetErrorName")?,
                     stream_words: CudaStreamMemory::find(library),
+                    gpu_direct: GpuDirectCalls::find(library),
                 })
             }
 
@@ -232,6 +236,25 @@ impl CudaStreamMemory {
     }
 }
 
+/// What network cards that access device memory need.
+#[derive(Debug)]
+struct GpuDirectCalls {
+    export: unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong) -> c_int,
+    flush: unsafe extern "C" fn(c_uint, c_uint) -> c_int,
+}
+
+impl GpuDirectCalls {
+    fn find(library: &libloading::Library) -> Option<Self> {
+        let export = symbol(library, "cuMemGetHandleForAddressRange").ok()?;
+        Some(Self { export, flush: symbol(library, "cuFlushGPUDirectRDMAWrites").ok()? })
+    }
+}
+
+/// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
+const DMA_BUF: c_uint = 1;
+/// CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX and CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES.
+const FLUSH_FOR_ALL: (c_uint, c_uint) = (0, 200);
+
 /// Why a process has no driver.
 #[derive(Debug)]
 enum NoDriver {
@@ -318,6 +341,32 @@ impl Driver {
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
         // SAFETY: the caller's promise. Flags 0 is CU_STREAM_WAIT_VALUE_GEQ, a signed comparison of the difference.
         let code = unsafe { (words.wait)(stream, at, value, 0) };
+        self.check(call, code)
+    }
+
+    /// Whether the driver has what network cards need; the device must support it too.
+    pub(crate) fn has_gpu_direct(&self) -> bool {
+        self.gpu_direct.is_some()
+    }
+
+    /// Exports mapped device memory for other devices, as a dma-buf. Address and length are whole pages.
+    pub(crate) fn export_dma_buf(&self, at: CUdeviceptr, bytes: u64) -> Result<OwnedFd, DriverError> {
+        let call = "cuMemGetHandleForAddressRange";
+        let Some(calls) = &self.gpu_direct else { return Err(self.error(call, NOT_SUPPORTED)) };
+        let mut fd: c_int = -1;
+        // SAFETY: stores one file descriptor; the driver checks that the addresses are mapped memory of the current context's device.
+        let code = unsafe { (calls.export)((&raw mut fd).cast(), at, bytes as usize, DMA_BUF, 0) };
+        self.check(call, code)?;
+        // SAFETY: the driver has just created the file descriptor, and we are its only owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Waits until every GPU sees what network cards have written to memory of the current context.
+    pub(crate) fn flush_writes(&self) -> Result<(), DriverError> {
+        let call = "cuFlushGPUDirectRDMAWrites";
+        let Some(calls) = &self.gpu_direct else { return Err(self.error(call, NOT_SUPPORTED)) };
+        // SAFETY: two constants of the driver API.
+        let code = unsafe { (calls.flush)(FLUSH_FOR_ALL.0, FLUSH_FOR_ALL.1) };
         self.check(call, code)
     }
 

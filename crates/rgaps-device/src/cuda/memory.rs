@@ -48,7 +48,8 @@ fn allocation(device: &Device) -> CUmemAllocationProp {
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
-            gpuDirectRDMACapable: 0,
+            // A pool's slabs are alike, so that one export may comprise several.
+            gpuDirectRDMACapable: device.home().gpu_direct.is_ok().into(),
             usage: 0,
             reserved: [0; 4],
         },

@@ -2,7 +2,7 @@
 //!
 //! `driver` loads libcuda and names its errors. `device` is a GPU and this process's context on it; `memory` and `stream` own driver objects.
 //! `pool_header` and `pool` are a pool that several processes map, `integrated` is a pool on a GPU that shares host memory. `argument` passes
-//! views to kernels. `no_peer` and `scratch` serve a device without peer access to the pools. Nothing here panics if a driver, a device or a
+//! views to kernels. `gpu_direct` is about network cards that access a GPU's memory. `no_peer` and `scratch` serve a device without peer access to the pools. Nothing here panics if a driver, a device or a
 //! symbol is missing; the error names it.
 //!
 //! Invariants  Every driver call runs with the device's primary context current, and restores the caller's context. Copies are
@@ -14,6 +14,7 @@ mod baseline;
 mod bounce;
 mod device;
 mod driver;
+mod gpu_direct;
 mod integrated;
 mod memory;
 mod no_peer;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub use device::{Device, Properties, parse_uuid, uuid_text};
 pub use driver::DriverError;
+pub use gpu_direct::Visibility;
 pub use integrated::IntegratedPool;
 pub use pool::CudaPool;
 use rgaps_os::{Access, Mapping, OutOfRange};

@@ -11,19 +11,22 @@
 //! Invariants  C1 each slab index maps the memory of its generation, or nothing. C2 only the manager and the writer free a slab, and only
 //!             when it contains no message; a reader unmaps it in `trim`, or replaces it in `add_slabs`. C3 no two memories of a pool have
 //!             the same generation, whichever managers made them.
+//!             C4 an export comprises memory of the present generations: an unmapped slab retires the exports that it is part of.
 //! Deaths      of the manager: a slab that its writer never got may be mapped by readers all the same, and the successor knows nothing of it. So
 //!             generations are random (`new_generation`). The successor's memory at that index has another one, and these readers map it anew.
 //! Trusts      descriptions are checked (`PoolDescription::check`), then the header; the driver checks the file descriptors. A reader maps memory
 //!             read-only: on a GPU that protects against mistakes, not against malice (docs/promises.md).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, SharedBytes, memfd};
+use rgaps_os::{Access, AllocationRight, DmaBuf, OutOfRange, OwnedRange, SharedBytes, memfd};
 
 use super::device::Device;
+use super::gpu_direct::Visibility;
 use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
 use super::pool_header::{Cut, PoolHeader, SLABS_MAX};
 use crate::buffer::whole_pages;
@@ -56,6 +59,8 @@ pub struct CudaPool {
 #[derive(Debug)]
 struct Slabs {
     mapped: Vec<Option<Mapped>>,
+    /// What network cards may have registered, by its slabs.
+    exports: Vec<(Range<usize>, Arc<DmaBuf>)>,
     range: AddressRange,
     cut: Cut,
 }
@@ -85,6 +90,9 @@ impl Slabs {
     fn unmap(&mut self, index: usize) {
         if let Some(mapped) = self.mapped.get_mut(index).and_then(Option::take) {
             self.range.unmap(self.cut.offset(index), &mapped.slab);
+        }
+        for (_, memory) in self.exports.extract_if(.., |(slabs, _)| slabs.contains(&index)) {
+            memory.retire();
         }
     }
 
@@ -160,7 +168,7 @@ impl CudaPool {
         let range = AddressRange::reserve(device, addresses)?;
         let mapped = (0..cut.count()).map(|_| None).collect();
         Ok(Self {
-            slabs: RwLock::new(Slabs { mapped, range, cut }),
+            slabs: RwLock::new(Slabs { mapped, exports: Vec::new(), range, cut }),
             header,
             device: device.clone(),
             access,
@@ -257,6 +265,37 @@ impl PoolMemory for CudaPool {
         let described = (0..slabs.mapped.len()).map(|index| self.describe(&slabs, index)).collect();
         let device = self.device.home().id;
         Ok((PoolDescription { kind: DeviceKind::Cuda, device, bytes: self.bytes(), slabs: described }, fds))
+    }
+
+    fn dma_buf(&self, offset: u64, bytes: u64) -> Result<(Arc<DmaBuf>, u64), DeviceError> {
+        self.device.home().gpu_direct.map_err(DeviceError::NoGpuDirect)?;
+        let start = self.address_for(offset, bytes, DeviceAccess::Read)?;
+        let mut slabs = self.slabs_mut();
+        let cut = slabs.cut;
+        let touched = cut.touched(offset, bytes);
+        let (first, last) = (touched.start, touched.end.max(touched.start + 1) - 1);
+        let first_address = slabs.range.start() + cut.offset(first);
+        let known = slabs.exports.iter().find(|(of, _)| *of == (first..last + 1)).map(|(_, memory)| memory.clone());
+        let memory = match known {
+            Some(memory) => memory,
+            None => {
+                let length = cut.offset(last) - cut.offset(first) + self.memory_of(last);
+                let _entered = self.device.enter()?;
+                let fd = self.device.driver().export_dma_buf(first_address, length)?;
+                let memory = Arc::new(DmaBuf::new(fd, first_address, length));
+                slabs.exports.push((first..last + 1, memory.clone()));
+                memory
+            }
+        };
+        Ok((memory, start - first_address))
+    }
+
+    fn flush_dma(&self) -> Result<(), DeviceError> {
+        if self.device.home().gpu_direct != Ok(Visibility::AfterFlush) {
+            return Ok(());
+        }
+        let _entered = self.device.enter()?;
+        Ok(self.device.driver().flush_writes()?)
     }
 
     fn missing(&self, offset: u64, bytes: u64) -> Result<Vec<u32>, OutOfRange> {

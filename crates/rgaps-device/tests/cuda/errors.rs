@@ -8,6 +8,10 @@ fn everything() -> Result<(), DeviceError> {
     let pools = shared(&backend, 40 * MIB)?;
     let at = pools[0].first_slab_bytes().unwrap_or(0);
     give_memory(&pools, at, MIB)?;
+    if backend.gpu().properties().gpu_direct.is_ok() {
+        pools[0].dma_buf(at, MIB)?;
+        pools[0].flush_dma()?;
+    }
     let (own, consumer) = (backend.stream()?, backend.stream()?);
     // Wrap it as a caller's stream, for which the backend makes more driver calls.
     let handle = backend.raw_stream(&own).unwrap();
@@ -172,10 +176,14 @@ const ALONE: [&str; 4] = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuLa
 /// Functions that only a second device needs.
 const FOR_A_SECOND: [&str; 4] = ["cuDeviceCanAccessPeer", "cuMemcpyPeerAsync", "cuMemAllocAsync", "cuMemFreeAsync"];
 
+/// Functions for network cards.
+const FOR_CARDS: [&str; 2] = ["cuMemGetHandleForAddressRange", "cuFlushGPUDirectRDMAWrites"];
+
 #[test]
 fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
-    let devices: [(&str, &[&str]); 3] = [
+    let devices: [(&str, &[&str]); 4] = [
         ("RGAPS_TEST_STANDIN_DEVICES", &[]),
+        ("RGAPS_TEST_STANDIN_GPU_DIRECT", &[]),
         ("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", &["cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"]),
         (
             "RGAPS_TEST_STANDIN_INTEGRATED",
@@ -199,7 +207,8 @@ fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
         } else if std::env::var_os(name).is_some() {
             let (gpu, _one, _watchdog) = standin();
             gpu.delay_us(0);
-            let injected = inject(&gpu, everything, &[&ALONE[..], &FOR_A_SECOND[..], not_there].concat());
+            let for_cards = if name == "RGAPS_TEST_STANDIN_GPU_DIRECT" { &[][..] } else { &FOR_CARDS };
+            let injected = inject(&gpu, everything, &[&ALONE[..], &FOR_A_SECOND[..], for_cards, not_there].concat());
             assert!(injected > 300, "{injected}");
         }
     }
@@ -234,7 +243,7 @@ fn an_error_at_a_call_that_a_second_device_needs_is_named() {
         if apart {
             // Functions that this scenario does not call; the test above fails them.
             let above = ["cuMemcpyDtoDAsync_v2", "cuMemGetInfo_v2", "cuStreamIsCapturing"];
-            let injected = inject(&gpu, everything_apart, &[&ALONE[..], &above[..]].concat());
+            let injected = inject(&gpu, everything_apart, &[&ALONE[..], &FOR_CARDS[..], &above[..]].concat());
             assert!(injected > 300, "{injected}");
         }
     }

@@ -17,6 +17,7 @@ use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
 use rgaps_testing::{Watchdog, again_with, is_again, skipped};
 
 mod errors;
+mod gpu_direct;
 
 const MIB: u64 = 1 << 20;
 const NO_PEER: &str = "RGAPS_TEST_STANDIN_NO_PEER";

@@ -36,6 +36,9 @@ pub enum TransferError {
     /// 5.
     #[error("flushed because the queue pair had already failed (WR_FLUSH_ERR); connect again")]
     Flushed,
+    /// 6.
+    #[error("the device has bound no memory window (MW_BIND_ERR); set rdma_landing_bytes = 0 to do without")]
+    WindowBinding,
     /// 7.
     #[error("the peer's response was invalid (BAD_RESP_ERR); restart the peer")]
     BadResponse,
@@ -87,6 +90,7 @@ impl TransferError {
             2 => Self::LocalQueuePair,
             4 => Self::LocalProtection,
             5 => Self::Flushed,
+            6 => Self::WindowBinding,
             7 => Self::BadResponse,
             8 => Self::LocalAccess,
             9 => Self::RemoteRequest,

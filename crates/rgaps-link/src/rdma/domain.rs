@@ -48,6 +48,16 @@ pub enum VerbsError {
         /// The error number.
         errno: Errno,
     },
+    /// Memory of a GPU could not be registered.
+    #[error("{device} cannot use memory of the GPU: ibv_reg_dmabuf_mr of {bytes} B failed: {errno}{}", meaning(*errno))]
+    DeviceMemory {
+        /// The device.
+        device: String,
+        /// Bytes to register.
+        bytes: u64,
+        /// The error number.
+        errno: Errno,
+    },
 }
 
 /// What to do about a failed registration.
@@ -56,6 +66,16 @@ fn remedy(errno: Errno) -> &'static str {
         Errno::NOMEM | Errno::AGAIN | Errno::PERM => {
             "; raise the locked-memory limit (ulimit -l, LimitMEMLOCK= in a systemd unit, or memlock in /etc/security/limits.d)"
         }
+        _ => "",
+    }
+}
+
+/// What a refusal by `ibv_reg_dmabuf_mr` means.
+fn meaning(errno: Errno) -> &'static str {
+    match errno {
+        Errno::OPNOTSUPP => ": its driver registers no memory of other devices",
+        Errno::NOMEM => ": the GPU's window on the bus (BAR1) is full, or the kernel has no memory left",
+        Errno::INVAL | Errno::IO | Errno::BADF => ": the GPU's driver does not let it; see the kernel's log (dmesg)",
         _ => "",
     }
 }

@@ -35,7 +35,7 @@ fn link(blocks: u64) -> Link {
 
 impl Link {
     fn place(&self, block: u64) -> LandingPlace {
-        LandingPlace { memory: self.pool.clone(), offset: block * BLOCK }
+        LandingPlace { memory: self.pool.clone().into(), offset: block * BLOCK }
     }
 
     fn grant(&mut self, block: u64) -> GrantNumber {
@@ -340,7 +340,7 @@ fn messages_of_all_sizes_arrive_whole_by_grant_or_by_ring() {
             let mut block = None;
             loop {
                 while granted.len() < 3 {
-                    let place = LandingPlace { memory: pool.clone(), offset: blocks[0] * BLOCK };
+                    let place = LandingPlace { memory: pool.clone().into(), offset: blocks[0] * BLOCK };
                     // Too small for some, so that grants are returned.
                     let size = if id % 5 == 0 { 100_000 } else { 300_000 };
                     let Some(number) = receiver.grant(&place, size).unwrap() else { break };
@@ -388,7 +388,7 @@ fn a_window_of_a_block_that_does_not_begin_and_end_on_a_page_ends_with_it() {
     let (offset, bytes) = (BLOCK + 256, 70_144);
     for at in [bytes, u64::MAX - 63] {
         let mut link = link(3);
-        let place = LandingPlace { memory: link.pool.clone(), offset };
+        let place = LandingPlace { memory: link.pool.clone().into(), offset };
         link.receiver.grant(&place, bytes).unwrap().unwrap();
         let grant = link.await_grant();
         let beyond = crate::rdma::RemoteMemory { address: grant.block.address.wrapping_add(at), ..grant.block };

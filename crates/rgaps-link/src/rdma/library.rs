@@ -18,11 +18,17 @@ pub enum Missing {
     Symbol(&'static str),
 }
 
+/// Domain, offset in the dma-buf, bytes, address for keys, file descriptor, access.
+pub(super) type RegDmabufMr =
+    unsafe extern "C" fn(*mut sys::ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut sys::MemoryRegion;
+
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions that the library exports by name.
         pub(super) struct Library {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// Absent before rdma-core 34.
+            pub(super) reg_dmabuf_mr: Option<RegDmabufMr>,
         }
 
         impl Library {
@@ -34,6 +40,10 @@ macro_rules! functions {
                         // SAFETY: the symbol's default version has this signature: IBVERBS_1.1 or 1.0, which rdma-core keeps.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(address) }
                     },)*
+                    reg_dmabuf_mr: symbol(handle, "ibv_reg_dmabuf_mr\0").ok().map(|address| {
+                        // SAFETY: the symbol's only version, IBVERBS_1.12, has this signature.
+                        unsafe { std::mem::transmute::<*mut c_void, RegDmabufMr>(address) }
+                    }),
                 })
             }
         }

@@ -22,6 +22,9 @@
 //!             1.6, chapters 9 to 11; rdma-core's verbs.h.
 
 mod completion;
+mod device_memory;
+#[cfg(test)]
+mod device_memory_tests;
 mod domain;
 #[cfg(test)]
 mod grant_tests;
@@ -47,6 +50,9 @@ pub use receiver::{RdmaReceiver, ReceiverEnd};
 pub use sender::{RdmaSender, SenderEnd};
 
 use std::time::Duration;
+
+use crate::geometry::RingGeometry;
+use crate::position::Position;
 
 /// Most records of a ring, each of which needs a receive. It also bounds the small records under way.
 pub const RECEIVES_MAX: u64 = 8192;
@@ -93,4 +99,9 @@ pub struct RingEnd {
     pub memory: RemoteMemory,
     /// It grants memory for messages of at least so many bytes; `None`: it grants none.
     pub grants_from_bytes: Option<u64>,
+}
+
+/// The immediate of a credit request: the delayed head in units of the alignment, its low 32 bits.
+fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
+    (head.value() / u64::from(geometry.options().alignment)) as u32
 }

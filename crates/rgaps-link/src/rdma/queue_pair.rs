@@ -9,8 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps_os::SharedBytes;
-
+use crate::payload::Data;
 use crate::rdma::completion::CompletionQueue;
 use crate::rdma::domain::{Domain, VerbsError, last_errno};
 use crate::rdma::port::{Candidate, Gid, LinkLayer, gid_index};
@@ -60,7 +59,7 @@ pub(super) struct Write<'a> {
     pub(super) remote: u64,
     pub(super) remote_key: u32,
     /// The bytes to gather, each with the local key of its region. Inline requests ignore the keys.
-    pub(super) parts: [(SharedBytes<'a>, u32); GATHER_MAX],
+    pub(super) parts: [(Data<'a>, u32); GATHER_MAX],
     /// Consumes a receive of the peer, which completes with this number.
     pub(super) immediate: Option<u32>,
     pub(super) signaled: bool,
@@ -68,6 +67,18 @@ pub(super) struct Write<'a> {
     pub(super) solicited: bool,
     pub(super) inline: bool,
 }
+
+/// A write of nothing.
+pub(super) const EMPTY: Write<'static> = Write {
+    id: 0,
+    remote: 0,
+    remote_key: 0,
+    parts: [(Data::EMPTY, 0); GATHER_MAX],
+    immediate: None,
+    signaled: false,
+    solicited: false,
+    inline: false,
+};
 
 pub(super) struct QueuePair {
     raw: NonNull<sys::QueuePair>,

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_os::{EventFd, SharedBytes};
+use rgaps_os::EventFd;
 use rustix::io::Errno;
 
 use crate::counters::ReceiverCounters;
@@ -22,15 +22,16 @@ use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::{LandingPlace, LinkReceiver, Release, RingRecord};
 use crate::memory::RingMemory;
+use crate::payload::Data;
 use crate::position::{Position, RingSpan};
 use crate::rdma::completion::{CompletionQueue, POLL_MAX, TransferError};
 use crate::rdma::domain::{Domain, Region, RemoteAccess, VerbsError};
 use crate::rdma::grants::{ENTRY_BYTES, GRANT_REQUESTS, GRANTS_MAX, Grant, IssuedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
-use crate::rdma::queue_pair::{Address, Capacity, QueuePair, RECEIVE_ID, Write};
-use crate::rdma::sender::{CREDIT_PAGE_BYTES, EMPTY, known_part};
-use crate::rdma::{RECEIVES_MAX, REQUESTS_MAX, RdmaOptions, RemoteMemory};
+use crate::rdma::queue_pair::{Address, Capacity, EMPTY, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::sender::CREDIT_PAGE_BYTES;
+use crate::rdma::{RECEIVES_MAX, REQUESTS_MAX, RdmaOptions, RemoteMemory, known_part};
 use crate::record::{Flags, GRANT_NUMBER_BYTES, GrantNumber, HEADER_BYTES, RecordError, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing, place};
 use crate::tcp::socket;
@@ -303,7 +304,7 @@ impl RdmaReceiver {
             id: self.posted,
             remote: self.peer.address,
             remote_key: self.peer.key,
-            parts: [((&bytes).into(), 0), (SharedBytes::empty(), 0)],
+            parts: [((&bytes).into(), 0), (Data::EMPTY, 0)],
             immediate: self.wanted.then_some(0),
             signaled: self.posted.is_multiple_of(CREDITS_A_SIGNAL),
             solicited: self.wanted,
@@ -422,7 +423,7 @@ impl RdmaReceiver {
             id: self.posted,
             remote: self.peer.address + Grant::entry_offset(grant.number),
             remote_key: self.peer.key,
-            parts: [((&entry).into(), 0), (SharedBytes::empty(), 0)],
+            parts: [((&entry).into(), 0), (Data::EMPTY, 0)],
             inline: true,
             ..EMPTY
         };

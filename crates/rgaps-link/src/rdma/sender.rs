@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rgaps_os::{Mapping, SharedBytes};
+use rgaps_os::Mapping;
 use rustix::io::Errno;
 
 use crate::counters::SenderCounters;
@@ -27,15 +27,17 @@ use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
+use crate::payload::{Data, PayloadMemory};
 use crate::position::Position;
 use crate::rdma::completion::{CompletionQueue, TransferError};
+use crate::rdma::device_memory::DeviceRegions;
 use crate::rdma::domain::{Domain, Region, RemoteAccess, TransferRegion, VerbsError};
 use crate::rdma::grants::{Grant, ReceivedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
-use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::queue_pair::{Address, Capacity, EMPTY, LIST_MAX, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::slots::{SLOTS, SLOTS_BYTES, Slots};
-use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory, RingEnd};
+use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory, RingEnd, known_part};
 use crate::record::{Flags, GRANT_NUMBER_BYTES, HEADER_BYTES, MessageId, Record, RecordSequence};
 use crate::ring::SenderRing;
 use crate::tcp::socket;
@@ -83,6 +85,11 @@ impl SenderEnd {
         Ok(Self { queue, completions, slots, credit, domain: domain.clone(), candidate: candidate.clone() })
     }
 
+    /// Its device.
+    pub fn device(&self) -> &str {
+        &self.candidate.device
+    }
+
     /// Its address, for the peer.
     pub fn address(&self) -> Address {
         self.queue.address(&self.candidate)
@@ -117,6 +124,7 @@ impl SenderEnd {
             slots: self.slots,
             credit: self.credit,
             regions: Vec::new(),
+            device_regions: DeviceRegions::default(),
             transient: VecDeque::new(),
             domain: self.domain,
             ring: SenderRing::new(geometry),
@@ -146,6 +154,7 @@ pub struct RdmaSender {
     credit: Arc<Region>,
     /// Registered memory that records are sent from.
     regions: Vec<Arc<Region>>,
+    device_regions: DeviceRegions,
     /// Memory that `post` had to register, each with the record that uses it, until that record has completed.
     transient: VecDeque<(RecordSequence, TransferRegion)>,
     domain: Arc<Domain>,
@@ -216,7 +225,7 @@ impl RdmaSender {
         immediate: Option<u32>,
     ) -> Result<(), VerbsError> {
         let (remote, remote_key) = (memory.address + offset, memory.key);
-        let parts = [(bytes.into(), 0), (SharedBytes::empty(), 0)];
+        let parts = [(bytes.into(), 0), (Data::EMPTY, 0)];
         self.queue.write(&[Write { remote, remote_key, parts, immediate, inline: true, signaled: true, ..EMPTY }])
     }
 
@@ -231,7 +240,8 @@ impl RdmaSender {
     }
 
     /// The local key of memory to send from. Registers it for this transfer if it is not registered.
-    fn key(&mut self, record: RecordSequence, data: SharedBytes<'_>) -> Result<u32, LinkError> {
+    fn key(&mut self, record: RecordSequence, data: Data<'_>) -> Result<u32, LinkError> {
+        let Data::Host(data) = data else { return Ok(self.device_regions.key_for(data)) };
         if let Some(region) = self.regions.iter().find(|region| region.contains(&data)) {
             return Ok(region.local_key());
         }
@@ -283,20 +293,24 @@ impl RdmaSender {
                 break;
             }
             let header = if grant.is_some() { header.landed() } else { header };
-            let inline = HEADER_BYTES as u64 + u64::from(header.bytes_in_ring()) <= inline_bytes;
-            let is_data_inline = if grant.is_some() { data.len() as u64 <= inline_bytes } else { inline };
+            // The processor reads what is inline.
+            let is_readable = data.in_host_memory().is_some();
+            let inline = HEADER_BYTES as u64 + u64::from(header.bytes_in_ring()) <= inline_bytes
+                && (is_readable || grant.is_some());
+            let is_data_inline =
+                if grant.is_some() { is_readable && data.len() as u64 <= inline_bytes } else { inline };
             let key = if is_data_inline || data.is_empty() { 0 } else { self.key(number, data)? };
             let completes = record.is_last().then(|| record.message());
             let placed = self.ring.place_landed(header.bytes_in_ring(), header.payload_bytes, completes);
             let Ok(placement) = placed else { break };
             let opened = slots.fill(&header, envelope, grant.map(|grant| grant.number))?;
             let (beside, landing) = match grant {
-                Some(Grant { block, .. }) => ((SharedBytes::empty(), 0), Some(block)),
+                Some(Grant { block, .. }) => ((Data::EMPTY, 0), Some(block)),
                 None => ((data, key), None),
             };
             if let Some(block) = landing.filter(|_| !data.is_empty()) {
                 let (remote, remote_key) = (block.address + record.offset(), block.key);
-                let parts = [(data, key), (SharedBytes::empty(), 0)];
+                let parts = [(data, key), (Data::EMPTY, 0)];
                 writes[used] = Write { id: number.0, remote, remote_key, parts, inline: is_data_inline, ..EMPTY };
                 used += 1;
             }
@@ -304,7 +318,7 @@ impl RdmaSender {
                 id: number.next().0,
                 remote: self.peer.address + placement.header(self.ring.geometry()).0,
                 remote_key: self.peer.key,
-                parts: [(opened, slots.key()), beside],
+                parts: [(opened.into(), slots.key()), beside],
                 immediate: Some(number.immediate()),
                 inline,
                 ..EMPTY
@@ -460,6 +474,7 @@ impl RdmaSender {
     /// Deregisters memory that only this link still holds: its publisher has left.
     fn forget_unused(&mut self) {
         self.regions.retain(|region| Arc::strong_count(region.mapping()) > 1);
+        self.device_regions.forget_retired();
     }
 
     fn sleep(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
@@ -486,34 +501,20 @@ impl RdmaSender {
     }
 }
 
-/// The immediate of a credit request: the delayed head in units of the alignment, its low 32 bits.
-pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
-    (head.value() / u64::from(geometry.options().alignment)) as u32
-}
-
 fn credit_words_missing() -> LinkError {
     LinkError::Broken { during: "reading the credit words", errno: Errno::FAULT }
 }
-
-pub(super) const EMPTY: Write<'static> = Write {
-    id: 0,
-    remote: 0,
-    remote_key: 0,
-    parts: [(SharedBytes::empty(), 0); 2],
-    immediate: None,
-    signaled: false,
-    solicited: false,
-    inline: false,
-};
 
 impl LinkSender for RdmaSender {
     fn geometry(&self) -> &RingGeometry {
         self.ring.geometry()
     }
 
-    fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), LinkError> {
-        if !self.regions.iter().any(|known| Arc::ptr_eq(known.mapping(), memory)) {
-            self.regions.push(self.domain.register(memory, RemoteAccess::None)?);
+    fn register(&mut self, memory: &PayloadMemory) -> Result<(), LinkError> {
+        match memory {
+            PayloadMemory::Device(memory) => self.device_regions.register(&self.domain, memory)?,
+            PayloadMemory::Host(memory) if self.regions.iter().any(|known| Arc::ptr_eq(known.mapping(), memory)) => {}
+            PayloadMemory::Host(memory) => self.regions.push(self.domain.register(memory, RemoteAccess::None)?),
         }
         Ok(())
     }
@@ -524,6 +525,7 @@ impl LinkSender for RdmaSender {
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         self.check_alive()?;
+        self.device_regions.check(records)?;
         let geometry = *self.ring.geometry();
         post_in_groups(records, &geometry, LIST_MAX / RECORD_REQUESTS, |group| {
             let posted = self.post_list(group);

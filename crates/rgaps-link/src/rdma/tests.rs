@@ -21,7 +21,7 @@ use crate::rdma::{
 use crate::record::{Flags, MessageHead, MessageId, MessageName, RecordHeader, RecordSequence};
 
 /// The two ends of a wire, or of one device.
-fn candidates() -> Result<(Candidate, Candidate), String> {
+pub(super) fn candidates() -> Result<(Candidate, Candidate), String> {
     let ports = ports().map_err(|error| format!("no RDMA device: {error}"))?;
     let mut usable = ports.iter().filter_map(|port| port.candidates().into_iter().next());
     let first = usable.next().ok_or_else(|| "no RDMA device".to_owned())?;
@@ -166,7 +166,7 @@ fn exchange(options: RingOptions, sizes: Vec<u64>) {
     let noise = Noise::new(sizes.iter().copied().max().unwrap_or(0));
     let memory = Arc::new(Mapping::anonymous(noise.0.len() as u64).unwrap());
     memory.copy_in(0, &noise.0).unwrap();
-    sender.register(&memory).unwrap();
+    sender.register(&memory.clone().into()).unwrap();
     let pool = memory.shared(0, noise.0.len() as u64).unwrap();
     let count = sizes.len() as u64;
     std::thread::scope(|scope| {

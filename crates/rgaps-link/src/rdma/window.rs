@@ -10,11 +10,11 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rgaps_os::Mapping;
 use rustix::io::Errno;
 
+use crate::payload::PayloadMemory;
 use crate::rdma::domain::{Domain, VerbsError, deregister, last_errno, register};
-use crate::rdma::sys;
+use crate::rdma::{device_memory, sys};
 
 /// Whether the device has windows of type 2B.
 pub(super) fn are_supported(domain: &Domain) -> bool {
@@ -83,10 +83,10 @@ impl std::fmt::Debug for Window {
     }
 }
 
-/// A part of a mapping, registered for windows. The peer may write it only through a window.
+/// A part of a mapping, or memory of a device, registered for windows. The peer may write it only through a window.
 pub(super) struct WindowRegion {
     raw: NonNull<sys::MemoryRegion>,
-    mapping: Arc<Mapping>,
+    memory: PayloadMemory,
     offset: u64,
     bytes: u64,
     domain: Arc<Domain>,
@@ -98,17 +98,23 @@ unsafe impl Send for WindowRegion {}
 unsafe impl Sync for WindowRegion {}
 
 impl WindowRegion {
-    /// Registers that part; its pages are pinned until this is dropped.
+    /// Registers that part; its pages are pinned until this is dropped. Memory of a device is registered whole.
     pub(super) fn new(
         domain: &Arc<Domain>,
-        mapping: &Arc<Mapping>,
+        memory: &PayloadMemory,
         (offset, bytes): (u64, u64),
     ) -> Result<Self, VerbsError> {
-        let part = mapping.shared(offset, bytes);
-        let address =
-            part.map_err(|_| domain.context().failed("registering memory outside its mapping", Errno::INVAL))?;
-        let raw = register(domain, address.address(), bytes, sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND)?;
-        Ok(Self { raw, mapping: mapping.clone(), offset, bytes, domain: domain.clone() })
+        let (raw, offset, bytes) = match memory {
+            PayloadMemory::Host(mapping) => {
+                let part = mapping.shared(offset, bytes);
+                let part =
+                    part.map_err(|_| domain.context().failed("registering memory outside its mapping", Errno::INVAL))?;
+                let flags = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND;
+                (register(domain, part.address(), bytes, flags)?, offset, bytes)
+            }
+            PayloadMemory::Device(of) => (device_memory::register(domain, of, sys::ACCESS_LOCAL_WRITE)?, 0, of.bytes()),
+        };
+        Ok(Self { raw, memory: memory.clone(), offset, bytes, domain: domain.clone() })
     }
 
     pub(super) fn raw(&self) -> *mut sys::MemoryRegion {
@@ -119,14 +125,15 @@ impl WindowRegion {
         self.bytes
     }
 
-    /// Whether it is exactly that part of the mapping: rxe checks a window's bounds by those of its region.
-    pub(super) fn is(&self, mapping: &Arc<Mapping>, part: (u64, u64)) -> bool {
-        Arc::ptr_eq(mapping, &self.mapping) && part == (self.offset, self.bytes)
+    /// Whether it is for that part: of a mapping, exactly that one, since rxe checks a window's bounds by those of its region.
+    pub(super) fn is(&self, memory: &PayloadMemory, part: (u64, u64)) -> bool {
+        let is_whole = matches!(memory, PayloadMemory::Device(_));
+        memory.is(&self.memory) && (is_whole || part == (self.offset, self.bytes))
     }
 
-    /// The address of an offset in the mapping.
+    /// The address of an offset in the memory.
     pub(super) fn address(&self, offset: u64) -> u64 {
-        self.mapping.address() + offset
+        self.memory.address(offset)
     }
 }
 

@@ -392,7 +392,7 @@ impl UnderWay {
     ) -> Result<(), LinkError> {
         let bytes = u64::from(self.header.data_bytes());
         let place = landing.and_then(|landing| landing.place(&self.header, self.payload, envelope));
-        self.place = place.filter(|place| place.has_room(bytes));
+        self.place = place.filter(|place| place.has_room(bytes) && place.memory.mapping().is_some());
         if self.place.is_none() {
             memory.mapping().copy_in(self.payload.offset.0, envelope).map_err(|_| outside(memory, self.payload))?;
         }
@@ -404,10 +404,10 @@ impl UnderWay {
     /// Where the next byte of its data goes, and how many are missing.
     fn rest<'a>(&'a self, memory: &'a RingMemory) -> (&'a rgaps_os::Mapping, u64, u64) {
         let rest = self.payload.bytes - self.filled;
-        match &self.place {
-            Some(place) => {
+        match self.place.as_ref().and_then(|place| Some((place.memory.mapping()?, place.offset))) {
+            Some((mapping, offset)) => {
                 let data = self.filled - u64::from(self.header.envelope_bytes);
-                (&place.memory, place.offset + data, rest)
+                (mapping, offset + data, rest)
             }
             None => (memory.mapping(), self.payload.offset.forward(self.filled).0, rest),
         }

@@ -18,7 +18,7 @@ use crate::credit::{CREDIT_BYTES, CreditPair};
 use crate::error::LinkError;
 use crate::geometry::{Integrity, RingGeometry, RingOptions};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
-use crate::record::{HEADER_BYTES, MessageId, Record};
+use crate::record::{HEADER_BYTES, MessageId, Record, RecordError};
 use crate::ring::SenderRing;
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
 use crate::tcp::integrity::{CREDIT_FRAME_BYTES, SUM_BYTES, Summer, open_credit};
@@ -272,6 +272,12 @@ impl TcpSender {
 }
 
 /// The fields of a sender that a write needs while its slices borrow the frames.
+/// Envelope and data of a record that `post` has let pass.
+fn in_host_memory<'a>(record: &Record<'a>) -> (&'a [u8], SharedBytes<'a>) {
+    let (envelope, data) = record.payload();
+    (envelope, data.in_host_memory().unwrap_or(SharedBytes::empty()))
+}
+
 struct Writer<'a> {
     stream: &'a TcpStream,
     ring: &'a mut SenderRing,
@@ -288,7 +294,7 @@ impl Writer<'_> {
         let mut slices = [SharedBytes::empty(); 4 * BATCH_MAX];
         let mut used = 0;
         for (record, frame) in records.iter().zip(frames) {
-            let (envelope, data) = record.payload();
+            let (envelope, data) = in_host_memory(record);
             let (head, sum) = (&frame.head[..HEADER_BYTES + sum_bytes], &frame.sum[..sum_bytes]);
             for part in [head.into(), envelope.into(), data, sum.into()] {
                 if !SharedBytes::is_empty(&part) {
@@ -308,12 +314,12 @@ impl Writer<'_> {
         summer: &mut Summer,
     ) -> Result<(), LinkError> {
         if let ([record], [frame]) = (records, &mut *frames)
-            && record.payload().1.len() > PIECE_BYTES
+            && in_host_memory(record).1.len() > PIECE_BYTES
         {
             return self.send_in_pieces(record, frame, summer);
         }
         for (record, frame) in records.iter().zip(frames.iter_mut()) {
-            let (envelope, data) = record.payload();
+            let (envelope, data) = in_host_memory(record);
             frame.begin(summer);
             summer.add(envelope.into());
             summer.add(data);
@@ -323,7 +329,7 @@ impl Writer<'_> {
     }
 
     fn send_in_pieces(&mut self, record: &Record<'_>, frame: &mut Frame, summer: &mut Summer) -> Result<(), LinkError> {
-        let (envelope, data) = record.payload();
+        let (envelope, data) = in_host_memory(record);
         frame.begin(summer);
         summer.add(envelope.into());
         for at in (0..data.len()).step_by(PIECE_BYTES) {
@@ -408,6 +414,9 @@ impl LinkSender for TcpSender {
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         self.check_alive()?;
+        if records.iter().any(|record| record.payload().1.in_host_memory().is_none()) {
+            return Err(LinkError::Unsendable(RecordError::DeviceMemory));
+        }
         let geometry = *self.ring.geometry();
         post_in_groups(records, &geometry, BATCH_MAX, |group| {
             let posted = self.post_batch(group);

@@ -20,6 +20,7 @@ use super::scripted_link::Peer;
 use super::setup::ArrivalSetup;
 use super::*;
 use crate::budgets::Budgets;
+use crate::device_access::DeviceAccess;
 use crate::device_memory::DeviceMemoryManager;
 use crate::envelope::{Envelope, Gap};
 use crate::event::Mailbox;
@@ -31,17 +32,21 @@ const FROM: HostId = HostId([1; 16]);
 const MIB: u64 = 1 << 20;
 
 /// An arrival whose link is a double. A test makes its turns, so nothing happens meanwhile.
-struct Receiving {
-    arrival: Arrival,
-    peer: Peer,
-    topic: Topic,
+pub(super) struct Receiving {
+    pub(super) arrival: Arrival,
+    pub(super) peer: Peer,
+    pub(super) topic: Topic,
     events: Receiver<Event>,
     next_id: u64,
 }
 
 impl Receiving {
     fn new(pool_bytes: u64) -> Self {
-        let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
+        Self::on(Arc::new(HostBackend::new()), None, pool_bytes)
+    }
+
+    /// On this device. `device_access`: what is known of the network card.
+    pub(super) fn on(backend: Arc<dyn Backend>, device_access: Option<Arc<DeviceAccess>>, pool_bytes: u64) -> Self {
         let topic = Topic::create(TopicKey::new(0, "granted").unwrap(), "rgaps/Bytes").unwrap();
         let spec = PublisherSpec { pid: std::process::id(), pool_bytes, remote: true, messages: 60, publisher: 0 };
         let slot = topic.slot_table.admit_publisher(&spec).unwrap();
@@ -74,6 +79,7 @@ impl Receiving {
             mailbox,
             control: Arc::new(ArrivalControl::new(String::new(), event, LinkToken([0; 16]), slot, permit)),
             landing_bytes_min: 128 << 10,
+            device_access,
             transport_text: "a double".to_owned(),
         };
         let arrival = Arrival::new(setup, state, Box::new(link), stream);
@@ -81,7 +87,7 @@ impl Receiving {
     }
 
     /// The next message that the peer sends; it begins with a record with `first` bytes.
-    fn begin(&mut self, sequence: u64, total: u64, first: u64, grant: Option<u64>) -> MessageHead {
+    pub(super) fn begin(&mut self, sequence: u64, total: u64, first: u64, grant: Option<u64>) -> MessageHead {
         let name = MessageName { publisher: 7, sequence };
         let head = MessageHead { id: MessageId(self.next_id), name, total };
         self.next_id += 1;
@@ -92,13 +98,13 @@ impl Receiving {
     }
 
     /// Sends a message in one record and receives it.
-    fn send(&mut self, sequence: u64, total: u64, grant: Option<u64>) {
+    pub(super) fn send(&mut self, sequence: u64, total: u64, grant: Option<u64>) {
         self.begin(sequence, total, total, grant);
         self.receive();
     }
 
     /// Receives all that the peer has sent.
-    fn receive(&mut self) {
+    pub(super) fn receive(&mut self) {
         while !self.peer.has_sent_all() || !self.arrival.landed.is_empty() {
             self.arrival.turn().unwrap();
         }
@@ -114,7 +120,7 @@ impl Receiving {
         self.arrival.messages.state.port.pool().used_bytes
     }
 
-    fn subscriber(&mut self) -> ReaderPort {
+    pub(super) fn subscriber(&mut self) -> ReaderPort {
         let spec = SubscriberSpec { depth: 60, ..Default::default() };
         let slot = self.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
         let pages = self.topic.slot_table.pages(slot).unwrap();

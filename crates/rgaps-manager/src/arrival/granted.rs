@@ -31,12 +31,26 @@ pub(super) struct Granted {
     last_at: Instant,
     /// There was no space for a grant, or a message waits for space: nothing is granted until the next message begins.
     pub(super) is_paused: bool,
+    /// A block of device memory that cannot be granted was already reported.
+    pub(super) has_reported_block: bool,
+    /// Whether anything has been granted.
+    pub(super) has_begun: bool,
 }
 
 impl Granted {
     pub(super) fn new() -> Self {
         let (loans, unwanted) = (HashMap::new(), HashMap::new());
-        Self { loans, named: None, unwanted, recent: [0; RECENT], count: 0, last_at: Instant::now(), is_paused: false }
+        Self {
+            loans,
+            named: None,
+            unwanted,
+            recent: [0; RECENT],
+            count: 0,
+            last_at: Instant::now(),
+            is_paused: false,
+            has_reported_block: false,
+            has_begun: false,
+        }
     }
 
     /// The loan that the record under way names, if it has not been taken.

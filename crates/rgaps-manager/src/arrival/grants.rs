@@ -30,24 +30,49 @@ impl Messages {
         if bytes == 0 || self.granted.is_paused || held >= link.grants_max() as u64 {
             return;
         }
-        let Some(memory) = self.landing_memory.clone() else { return };
+        if !self.can_grant() {
+            return;
+        }
         let most = (AHEAD_BYTES / bytes + 2).min(self.state.pool.bytes() / 2 / bytes).min(link.grants_max() as u64);
         for _ in held..most {
             let Some(loan) = self.try_loan_free(bytes) else {
                 self.granted.is_paused = true;
                 return;
             };
-            let place = LandingPlace { memory: memory.clone(), offset: loan.offset() };
-            match link.grant(&place, bytes) {
-                Ok(Some(number)) => {
+            // A link that has failed says so when it is read.
+            let place = self.place_at(loan.offset(), bytes);
+            match place.and_then(|place| link.grant(&place, bytes).ok()?) {
+                Some(number) => {
+                    self.granted.has_begun = true;
                     self.granted.loans.insert(number, loan);
                     crash::point("arrival.granted");
                 }
-                // A link that has failed says so when it is read.
-                Ok(None) | Err(_) => {
+                None => {
                     self.granted.is_paused = true;
                     return self.state.port.give_back(loan);
                 }
+            }
+        }
+    }
+
+    /// Whether the link can bring data into the pool, which the processor or the network card writes.
+    fn can_grant(&self) -> bool {
+        let access = self.setup.device_access.as_ref();
+        self.landing_memory.is_some() || access.is_some_and(|access| access.refusal().is_none())
+    }
+
+    /// A block as the link knows it. `None`: the device does not export it.
+    fn place_at(&mut self, offset: u64, bytes: u64) -> Option<LandingPlace> {
+        if let Some(memory) = &self.landing_memory {
+            return Some(LandingPlace { memory: memory.clone().into(), offset });
+        }
+        match self.state.pool.dma_buf(offset, bytes) {
+            Ok((memory, offset)) => Some(LandingPlace { memory: memory.into(), offset }),
+            Err(error) => {
+                if !std::mem::replace(&mut self.granted.has_reported_block, true) {
+                    tracing::warn!(%error, bytes, "a block of device memory cannot be granted; its message goes through the ring");
+                }
+                None
             }
         }
     }

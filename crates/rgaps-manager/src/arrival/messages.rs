@@ -11,7 +11,7 @@ use rgaps_device::PayloadAccess;
 use rgaps_link::position::RingSpan;
 use rgaps_link::record::{RecordHeader, RecordSequence};
 use rgaps_link::{
-    Assembler, AssemblerOptions, Continuity, Event as Assembled, Events, FlowControl, Landing, LandingPlace,
+    Assembler, AssemblerOptions, Continuity, Event as Assembled, Events, FlowControl, Landing, LandingPlace, LinkError,
     LinkReceiver, MessageId, MessageName, RingRecord,
 };
 use rgaps_os::{Mapping, clock};
@@ -34,6 +34,8 @@ pub(super) struct Partial {
     pub(super) loan: Option<LoanedMessage>,
     /// A part of it went through the ring.
     pub(super) was_copied: bool,
+    /// A part of it was written into its block.
+    has_landed: bool,
     /// The sequence up to which the sender owes no message of this publisher.
     previous: u64,
     /// It is a gap notice: the sender has not sent the message.
@@ -122,7 +124,7 @@ impl Messages {
         let loan = partial.loan.as_ref()?;
         let end = offset.checked_add(bytes)?;
         let memory = self.landing_memory.clone().filter(|_| end <= partial.info.bytes)?;
-        Some(LandingPlace { memory, offset: loan.offset() + offset })
+        Some(LandingPlace { memory: memory.into(), offset: loan.offset() + offset })
     }
 
     /// What a complete record says: what `place` found out when it began, or else what is in the ring.
@@ -217,6 +219,7 @@ impl Messages {
             name,
             loan,
             was_copied: false,
+            has_landed: false,
             previous,
             is_notice,
             source,
@@ -229,9 +232,40 @@ impl Messages {
         Ok(())
     }
 
+    /// Bytes of a message were written into its block.
+    pub(super) fn note_landed(&mut self, message: MessageId, bytes: u64) {
+        self.unmeasured_bytes += bytes;
+        if let Some(partial) = self.partial.get_mut(&message) {
+            partial.has_landed = true;
+        }
+    }
+
+    /// Makes what a network card wrote into device memory visible to whoever gets the message. The card can no longer write there (`LinkReceiver::grant`).
+    fn make_visible(&self, message: MessageId) -> Result<(), String> {
+        let Some(access) = &self.setup.device_access else { return Ok(()) };
+        if !self.partial.get(&message).is_some_and(|partial| partial.has_landed) {
+            return Ok(());
+        }
+        let flushed = self.state.pool.flush_dma().map_err(|error| error.to_string());
+        flushed.inspect_err(|why| access.give_up(why.clone()))?;
+        access.note_landed();
+        Ok(())
+    }
+
+    /// What ended the link, as text.
+    pub(super) fn link_failed(&self, error: &LinkError) -> String {
+        let access = self.setup.device_access.as_ref().filter(|_| self.granted.has_begun);
+        let why = error.to_string();
+        if let Some(access) = access.filter(|_| !matches!(error, LinkError::Closed { .. })) {
+            access.note_failed_link(&why);
+        }
+        why
+    }
+
     /// Publishes a complete message.
     pub(super) fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         self.end_unwanted(message);
+        self.make_visible(message)?;
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
         let Partial {
             name,

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rgaps_link::record::Flags;
 use rgaps_link::{
-    GrantNumber, LandingPlace, LinkError, LinkReceiver, MessageHead, MessageId, ReceiverCounters, ReceiverRing,
-    RecordHeader, RecordSequence, Release, RingGeometry, RingMemory, RingRecord,
+    GrantNumber, LandingPlace, LinkError, LinkReceiver, MessageHead, MessageId, PayloadMemory, ReceiverCounters,
+    ReceiverRing, RecordHeader, RecordSequence, Release, RingGeometry, RingMemory, RingRecord,
 };
-use rgaps_os::EventFd;
+use rgaps_os::{Access, EventFd, Mapping};
 
 /// A record that the peer sends.
 struct Sent {
@@ -27,6 +27,8 @@ pub(super) struct Script {
     pub(super) grants_max: usize,
     /// Where the peer may write.
     pub(super) rights: BTreeMap<GrantNumber, Range<u64>>,
+    /// All that was ever granted.
+    places: BTreeMap<GrantNumber, LandingPlace>,
     /// The peer returns what it does not use as soon as it is asked.
     pub(super) returns: bool,
     /// How many grants the peer had when it learned that a message had arrived.
@@ -61,6 +63,7 @@ impl Peer {
         let peer = Self(Arc::new(Mutex::new(Script {
             grants_max: 16,
             rights: BTreeMap::new(),
+            places: BTreeMap::new(),
             returns: true,
             rights_at_ends: Vec::new(),
             on_drop: None,
@@ -119,6 +122,24 @@ impl Peer {
         self.script().rights.keys().map(|number| number.0).collect()
     }
 
+    /// Where a granted block is.
+    pub(super) fn place(&self, number: u64) -> LandingPlace {
+        self.script().places[&GrantNumber(number)].clone()
+    }
+
+    /// Writes into a granted block, as a network card does.
+    pub(super) fn write(&self, number: u64, bytes: &[u8]) {
+        assert!(self.rights().contains(&number), "the device refuses the write");
+        let LandingPlace { memory, offset } = self.place(number);
+        let memory = match memory {
+            PayloadMemory::Host(mapping) => mapping,
+            PayloadMemory::Device(memory) => {
+                Arc::new(Mapping::map(memory.as_ref(), memory.bytes(), Access::ReadWrite).unwrap())
+            }
+        };
+        memory.copy_in(offset, bytes).unwrap();
+    }
+
     /// How often grants were revoked.
     pub(super) fn revocations(&self) -> u64 {
         self.script().revocations
@@ -131,6 +152,14 @@ impl Peer {
 
     pub(super) fn has_sent_all(&self) -> bool {
         self.script().sent.is_empty()
+    }
+}
+
+/// Where memory of a device begins; 0 for memory of this host.
+fn device_address(place: &LandingPlace) -> u64 {
+    match &place.memory {
+        PayloadMemory::Host(_) => 0,
+        PayloadMemory::Device(memory) => memory.address(),
     }
 }
 
@@ -183,12 +212,14 @@ impl LinkReceiver for ScriptedLink {
         if script.rights.len() >= script.grants_max {
             return Ok(None);
         }
-        let block = place.offset..place.offset + bytes;
+        let start = place.offset + device_address(place);
+        let block = start..start + bytes;
         let is_apart = |other: &Range<u64>| other.end <= block.start || block.end <= other.start;
         assert!(script.rights.values().all(is_apart), "a block is granted where the peer may still write");
         script.granted += 1;
         let number = GrantNumber(script.granted);
         script.rights.insert(number, block);
+        script.places.insert(number, place.clone());
         Ok(Some(number))
     }
 

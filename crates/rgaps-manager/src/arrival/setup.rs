@@ -8,6 +8,7 @@ use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, HostBuffer};
 use rgaps_shm::SlotTable;
 
+use crate::device_access::DeviceAccess;
 use crate::event::Mailbox;
 use crate::inbound::ArrivalControl;
 
@@ -28,6 +29,8 @@ pub(crate) struct ArrivalSetup {
     pub(crate) control: Arc<ArrivalControl>,
     /// The least bytes of a message for which blocks are granted to the other host.
     pub(crate) landing_bytes_min: u64,
+    /// The network card writes device memory itself; `None` for memory of the host, too.
+    pub(crate) device_access: Option<Arc<DeviceAccess>>,
     /// The transport, and why it is not a better one.
     pub(crate) transport_text: String,
 }

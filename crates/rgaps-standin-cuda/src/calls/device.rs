@@ -96,6 +96,12 @@ fn property(attribute: c_uint) -> Option<c_int> {
         92 | 93 | 122 => config.stream_memory_operations.into(),
         // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
         102 | 103 => config.vmm.into(),
+        // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, GPU_DIRECT_RDMA_SUPPORTED, DMA_BUF_SUPPORTED.
+        110 | 116 | 124 => config.gpu_direct.into(),
+        // GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: the host can flush.
+        117 => config.gpu_direct.into(),
+        // GPU_DIRECT_RDMA_WRITES_ORDERING.
+        118 => config.rdma_ordering,
         // MEMORY_POOLS_SUPPORTED.
         115 => config.memory_pools.into(),
         _ => return None,

@@ -66,7 +66,11 @@ calls! {
                 return Err(INVALID_VALUE);
             }
             let used = driver()?.device(prop.location.id)?.1.used.clone();
-            let memory = Arc::new(Memory::create(index, bytes, config().memory, &used)?);
+            let is_rdma_capable = prop.rdma_capable != 0;
+            if is_rdma_capable && !config().gpu_direct {
+                return Err(NOT_SUPPORTED);
+            }
+            let memory = Arc::new(Memory::create((index, is_rdma_capable), bytes, config().memory, &used)?);
             keep(Handle { memory, handle_types: prop.handle_types })
         })
     }

@@ -25,6 +25,7 @@ pub mod event;
 pub mod host;
 pub mod memory;
 pub mod ordered;
+pub mod rdma;
 pub mod stream;
 
 /// Whether a function of this name is exported.
@@ -37,6 +38,7 @@ pub(crate) fn is_known(name: &str) -> bool {
         host::NAMES,
         memory::NAMES,
         ordered::NAMES,
+        rdma::NAMES,
         stream::NAMES,
     ];
     files.iter().any(|names| names.contains(&name))

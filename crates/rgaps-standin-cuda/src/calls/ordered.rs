@@ -47,7 +47,7 @@ fn allocate(bytes: u64, stream: u64) -> Status<u64> {
     let context = find(&driver, stream)?.context.clone();
     context.check()?;
     let used = driver.device(context.device as c_int)?.1.used.clone();
-    let memory = Arc::new(Memory::create(context.device, bytes, config().memory, &used)?);
+    let memory = Arc::new(Memory::create((context.device, false), bytes, config().memory, &used)?);
     let reservation = Reservation::new(bytes, GRANULARITY)?;
     let (address, access) = (reservation.base, vec![0; driver.devices.len()]);
     let pieces = BTreeMap::from([(address, Piece { bytes, memory, access })]);
