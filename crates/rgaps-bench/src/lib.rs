@@ -9,6 +9,8 @@ mod cpu;
 mod crowd;
 pub mod e2e;
 pub mod fanout;
+mod first_message;
+mod fixed_rate;
 pub mod gpu;
 mod growth;
 pub mod host;
@@ -20,8 +22,8 @@ pub mod notify;
 mod options;
 mod page;
 mod paper;
+mod paper_values;
 mod peers;
-mod published;
 mod rates;
 pub mod rdma;
 mod rdma_e2e;
@@ -31,8 +33,6 @@ mod ring;
 mod row;
 mod scan;
 mod soak;
-mod startup;
-mod steady;
 mod traffic;
 
 use std::path::PathBuf;
@@ -170,10 +170,10 @@ enum What {
     /// Messages a second from many publishers to one subscriber and from one to many, batches, and a slow subscriber beside others.
     Rates,
     /// At a fixed rate: the processor time of a subscriber, and the distribution of latencies.
-    Cpu,
-    /// From the start of manager, publisher and subscriber until the subscriber has the first message.
-    Start,
-    /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its numbers beside ours.
+    FixedRate,
+    /// From the start of publisher and subscriber processes until the subscriber has the first message.
+    FirstMessage,
+    /// The RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6, its values beside ours.
     Paper {
         /// Transport between the hosts; `rdma` takes host memory.
         #[arg(long, value_enum, default_value = "tcp", conflicts_with = "device")]
@@ -210,15 +210,15 @@ enum What {
     /// A subscriber process of `local`.
     #[command(hide = true)]
     LocalSubscriber(crowd::SubscriberArgs),
-    /// A publisher process of `rates` and `cpu`.
+    /// A publisher process of `rates` and `fixed-rate`.
     #[command(hide = true)]
     TrafficPublisher(traffic::PublisherArgs),
-    /// A subscriber process of `rates` and `cpu`.
+    /// A subscriber process of `rates` and `fixed-rate`.
     #[command(hide = true)]
     TrafficSubscriber(traffic::SubscriberArgs),
-    /// A process of `start`.
+    /// A process of `first-message`.
     #[command(hide = true)]
-    StartRole(startup::RoleArgs),
+    FirstMessageRole(first_message::RoleArgs),
     /// A process of the GPU benches.
     #[command(hide = true)]
     GpuRole(gpu::RoleArgs),
@@ -273,7 +273,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::LocalSubscriber(subscriber)) => return crowd::subscribe(subscriber),
         Some(What::TrafficPublisher(publisher)) => return traffic::publish(publisher),
         Some(What::TrafficSubscriber(subscriber)) => return traffic::subscribe(subscriber),
-        Some(What::StartRole(role)) => return startup::run_role(role),
+        Some(What::FirstMessageRole(role)) => return first_message::run_role(role),
         Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu.device, arguments, format),
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu.device, arguments, format),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu.device, arguments, format),
@@ -299,8 +299,8 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), BenchError> {
         Some(What::Link { transport: Transport::Tcp }) => vec![Bench::of_host("link", link::run)],
         Some(What::Link { transport: Transport::Rdma }) => vec![Bench::of_host("link --transport rdma", rdma::run)],
         Some(What::Rates) => vec![Bench::of_host("rates", rates::run)],
-        Some(What::Cpu) => vec![Bench::of_host("cpu", steady::run)],
-        Some(What::Start) => vec![Bench::of_host("start", startup::run)],
+        Some(What::FixedRate) => vec![Bench::of_host("fixed-rate", fixed_rate::run)],
+        Some(What::FirstMessage) => vec![Bench::of_host("first-message", first_message::run)],
         Some(What::Growth) => vec![Bench::of_host("growth", growth::run)],
         Some(What::Scan { transport: Transport::Tcp }) => vec![Bench::of_host("scan", scan::run)],
         Some(What::Scan { transport: Transport::Rdma }) => vec![
@@ -333,8 +333,8 @@ fn of_all<'a>() -> Vec<Bench<'a>> {
         Bench::of_host("e2e --device host", e2e::run),
         Bench::of_host("growth", growth::run),
         Bench::of_host("rates", rates::run),
-        Bench::of_host("cpu", steady::run),
-        Bench::of_host("start", startup::run),
+        Bench::of_host("fixed-rate", fixed_rate::run),
+        Bench::of_host("first-message", first_message::run),
         Bench::of_host("paper --device host", paper::run),
     ]
 }

@@ -1,7 +1,7 @@
 //! `bench paper`: the RGAPS paper's Tables 4.1 to 4.5 and Figures 2.2, 3.9 and 4.1 to 4.6 in its layout, on the device and the link that are there.
 //!
-//! The paper's numbers stand beside ours, and say on what hardware they were measured: none of them is a claim of this project. Tables of copies to
-//! and from a GPU come from `path1`, `path3` and `e2e`; without a GPU ours say that they need one. What needs none is measured here:
+//! The paper's values stand beside ours and name the hardware that they were measured on: none of them is a claim of this project. Tables of copies
+//! to and from a GPU come from `path1`, `path3` and `e2e`; without a GPU, our cells say that they need one. Two figures need no GPU:
 //!
 //! ```text
 //!   Figure 4.2  ours      source ──ring over tcp, or over rdma──▶ ring memory, released
@@ -10,8 +10,8 @@
 //!               the link  the same number of bytes, by the bare link: a socket, or `ib_write_bw`
 //! ```
 //!
-//! Zeroing is what a receiver that polls its memory has to do after each message. RGAPS takes completions instead, as the paper proposes, and so
-//! spends none of that time.
+//! A receiver that polls its memory has to zero it after each message. RGAPS takes completions instead, as the paper proposes, and so spends none of
+//! that time. Zeroing is a memset with any transport; over rdma only its reference uses verbs.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ use rgaps_link::{Integrity, RingOptions, Watermark};
 use crate::link::{Bare, source};
 use crate::measure::{Medians, Pairs, seconds};
 use crate::network::Network;
-use crate::published::{self, FIGURE_3_9, FIGURE_4_2, MACHINES, laid_out, plotted};
+use crate::paper_values::{self, FIGURE_3_9, FIGURE_4_2, MACHINES, laid_out, plotted};
 use crate::rdma::{candidates, ring_options, write_bw};
 use crate::report::{Circumstances, Gpu};
 use crate::results::{Cell, Part, Table};
@@ -41,17 +41,17 @@ const ZEROING: [(&str, u64, usize); 5] = [
 ];
 /// How many times a message's bytes are needed: its source, and memory to be zeroed or received into.
 const NEEDS: u64 = 4;
-/// Over rdma: bytes that the slowest round carries. Emulated devices carry some 100 MB/s.
+/// Over rdma, longer messages are left out on any device: an emulated one carries some 100 MB/s.
 const RDMA_BYTES_MAX: u64 = 64 << 20;
 const RDMA_ROUNDS: usize = 10;
 /// The longest write of `ib_write_bw`; a longer message takes several.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 const WARM_UP: usize = 3;
 
-/// The machine of Table 4.1, and everything that needs no GPU, over tcp and loopback. Of tables that need a GPU, the paper's numbers.
+/// Table 4.1 and the figures that need no GPU, over tcp and loopback. Tables that need a GPU have the paper's values only.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut part = machines(None, "tcp over loopback");
-    part.extend(published::without_gpu());
+    part.extend(paper_values::without_gpu());
     part.extend(run_link(options)?);
     Ok(part)
 }
@@ -150,7 +150,7 @@ impl Link {
     /// Why a size is not measured, if it is not.
     fn lacks(&self, effort: Effort, bytes: u64) -> Option<&'static str> {
         match self {
-            Self::Rdma { .. } if bytes > RDMA_BYTES_MAX => Some("left out: takes an emulated device minutes"),
+            Self::Rdma { .. } if bytes > RDMA_BYTES_MAX => Some("left out over rdma: above 64 MiB"),
             _ if effort == Effort::Quick && bytes > RING_BYTES => Some("left out of --quick"),
             _ if available_bytes() < NEEDS * bytes => Some("left out: needs more memory"),
             _ => None,
@@ -160,11 +160,11 @@ impl Link {
 
 fn link_figures(options: &Options, link: &Link) -> Result<Part, BenchError> {
     let path_2 = by_size(&PATH_2, |size, bytes, rounds| {
-        let case = format!("path 2, {} (ours: {})", published::ours(size), link.name());
+        let case = format!("path 2, {} (ours: {})", paper_values::binary_size(size), link.name());
         measured(options, link, (case, "bare socket"), (bytes, rounds), path_2)
     })?;
     let zeroing = by_size(&ZEROING, |size, bytes, rounds| {
-        let case = format!("zeroing {}", published::ours(size));
+        let case = format!("zeroing {}", paper_values::binary_size(size));
         measured(options, link, (case, link.bare()), (bytes, rounds), zeroing)
     })?;
     let path_2_table = laid_out(&FIGURE_4_2, |size, column| match (column, link) {

@@ -1,15 +1,16 @@
 //! `bench rates`: messages a second from many publishers to one subscriber and from one publisher to many, and what a slow subscriber does to others.
 //!
-//! The questions are those of Spindle (Jha et al., 2022), Figures 4 to 9: sizes from 1 B to 10 KB, and how many messages a receiver finds at once.
-//! Publishers publish a round's messages as fast as they can, each with its wake-up; a subscriber takes all that is ready each time it wakes
-//! (`wait`, then `take_all`). One to one is measured in turns with a bare socket, many in turns with one. Publishers and subscribers are processes.
+//! The questions are those of Spindle (Jha et al., 2022): how many messages of 1 B to 10 KB are delivered a second (Figure 4), and how many a
+//! receiver finds at once (Figure 7). Publishers publish a round's messages as fast as they can, each with its wake-up. Each time a subscriber wakes,
+//! it takes a batch: the message that `wait` returns, and all that `take_all` then finds. One publisher with one subscriber is measured in turns with
+//! a bare socket; several publishers or subscribers are measured in turns with one. Publishers and subscribers are processes.
 //!
 //! A slow subscriber spends a millisecond on each message. If it keeps the last ten, it loses messages, and the others should get theirs as fast as
-//! without it. If it keeps all, its QoS says that publishers wait for it, so the others get messages at its pace.
+//! without it. If it keeps all, publishers wait for it, so the others get messages at its pace.
 
 use crate::measure::Pairs;
 use crate::results::{Cell, Figure, Part, Shape, Table};
-use crate::traffic::{BUCKETS, Between, EVERYWHERE, Hosts, Plan, Slow, Traffic, name_of_bucket};
+use crate::traffic::{BUCKETS, Hosts, PLACEMENTS, Placement, Plan, Slow, Traffic, name_of_bucket};
 use crate::{BenchError, Options, Row};
 
 const BENCH: &str = "rates";
@@ -24,8 +25,8 @@ const ROUNDS: usize = 10;
 const WARM_UP: usize = 2;
 /// The size whose batches are drawn.
 const DRAWN: &str = "100 B";
-/// Quick subscribers beside a slow one, which spends so long on a message.
-const QUICK: u64 = 3;
+/// Fast subscribers beside a slow one, which spends so long on a message.
+const FAST: u64 = 3;
 const SLOW_US: u64 = 1000;
 const KEEP_LAST: u32 = 10;
 /// Messages of a round at the pace of a slow subscriber: more than may be under way.
@@ -35,10 +36,10 @@ const SLOW_ROUNDS: usize = 10;
 /// Each size on one host and from host to host, then the slow subscribers.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let (mut part, mut batches) = (Part::default(), Vec::new());
-    for between in EVERYWHERE {
-        let hosts = Hosts::new(BENCH, between)?;
-        let mut all = Rates { options, between, hosts: &hosts, part: Part::default(), batches: Vec::new() };
-        let title = |who: &str| format!("Messages a second, {who}, {between}");
+    for placement in PLACEMENTS {
+        let hosts = Hosts::new(BENCH, placement)?;
+        let mut all = Rates { options, placement, hosts: &hosts, part: Part::default(), batches: Vec::new() };
+        let title = |who: &str| format!("Messages a second, {who}, {placement}");
         let mut publishers = Figure::new(title("many publishers to one subscriber"), "publishers", UNIT, Shape::Points);
         let mut subscribers =
             Figure::new(title("one publisher to many subscribers"), "subscribers", UNIT, Shape::Points);
@@ -47,14 +48,14 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
         }
         all.slow()?;
         part.extend(all.part);
-        part.figures.extend([publishers, subscribers, drawn(between, &all.batches)]);
+        part.figures.extend([publishers, subscribers, drawn(placement, &all.batches)]);
         batches.extend(all.batches);
     }
     part.tables.push(table(&batches));
     Ok(part)
 }
 
-/// How many messages a take returned.
+/// How many messages each batch had.
 struct Batches {
     case: String,
     buckets: [u64; BUCKETS],
@@ -67,32 +68,32 @@ impl Batches {
         Ok(Self { case: case.to_owned(), buckets, messages })
     }
 
-    fn takes(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
     fn percents(&self) -> impl Iterator<Item = f64> {
-        let takes = self.takes().max(1) as f64;
-        self.buckets.iter().map(move |count| *count as f64 / takes * 100.0)
+        let all = self.count().max(1) as f64;
+        self.buckets.iter().map(move |count| *count as f64 / all * 100.0)
     }
 }
 
 /// A plan with so many publishers, or subscribers.
 type With = fn(Plan, u64) -> Plan;
 
-/// What is measured in one place.
+/// What is measured in one placement.
 struct Rates<'a> {
     options: &'a Options,
-    between: Between,
+    placement: Placement,
     hosts: &'a Hosts,
     part: Part,
     batches: Vec<Batches>,
 }
 
 impl Rates<'_> {
-    /// One to one beside a socket, then many publishers and many subscribers, each beside one.
+    /// One to one beside a socket, then several publishers beside one publisher, and several subscribers beside one subscriber.
     fn size(&mut self, (bytes, name, messages): (u64, &str, u64), figures: [&mut Figure; 2]) -> Result<(), BenchError> {
-        let start = format!("{name} {}, ", self.between);
+        let start = format!("{name} {}, ", self.placement);
         if !self.options.wants(&start) {
             return Ok(());
         }
@@ -100,7 +101,7 @@ impl Rates<'_> {
         let mut one = self.traffic(name, plan)?;
         let case = format!("{start}1 to 1");
         if self.options.wants(&case) {
-            let mut socket = Traffic::socket(BENCH, self.between, plan)?;
+            let mut socket = Traffic::socket(BENCH, self.placement, plan)?;
             let found = self.beside(&mut one, &mut socket)?;
             self.push(case.clone(), SOCKET, &found);
             self.batches.push(Batches::of(&case, &one)?);
@@ -128,14 +129,14 @@ impl Rates<'_> {
         Ok(())
     }
 
-    /// Quick subscribers beside a slow one.
+    /// Fast subscribers beside a slow one.
     fn slow(&mut self) -> Result<(), BenchError> {
-        let plan = Plan { publishers: 1, subscribers: QUICK, slow: None, bytes: 1000, messages: 8000, pause_ns: 0 };
+        let plan = Plan { publishers: 1, subscribers: FAST, slow: None, bytes: 1000, messages: 8000, pause_ns: 0 };
         let with = |keep_last| Plan { slow: Some(Slow { us: SLOW_US, keep_last }), ..plan };
-        let case = format!("1 KB {}, {QUICK} subscribers with a slow one (keep-last {KEEP_LAST})", self.between);
+        let case = format!("1 KB {}, {FAST} subscribers with a slow one (keep-last {KEEP_LAST})", self.placement);
         if self.options.wants(&case) {
-            let mut alone = self.traffic("quick", plan)?;
-            let mut beside_slow = self.traffic("quick and slow", with(Some(KEEP_LAST)))?;
+            let mut alone = self.traffic("fast", plan)?;
+            let mut beside_slow = self.traffic("fast and slow", with(Some(KEEP_LAST)))?;
             let found = self.beside(&mut beside_slow, &mut alone)?;
             self.push(case.clone(), "without the slow one", &found);
             let (taken, lost) = beside_slow.of_slow()?;
@@ -144,10 +145,10 @@ impl Rates<'_> {
             let columns = ["", "taken", "lost"].map(str::to_owned).to_vec();
             self.part.tables.push(Table { number: None, title, columns, lines, unit: "".into() });
         }
-        let case = format!("1 KB {}, {QUICK} subscribers with a slow one (keep-all)", self.between);
-        // From host to host the arriving host's pool takes what the slow one has not: thousands of messages, more than a bench waits for.
-        if self.between == Between::OneHost && self.options.wants(&case) {
-            let mut traffic = self.traffic("quick and keep all", Plan { messages: SLOW_MESSAGES, ..with(None) })?;
+        let case = format!("1 KB {}, {FAST} subscribers with a slow one (keep-all)", self.placement);
+        // Not measured between hosts: the receiving host's pool buffers thousands of messages before the publisher blocks.
+        if self.placement == Placement::SameHost && self.options.wants(&case) {
+            let mut traffic = self.traffic("fast and keep all", Plan { messages: SLOW_MESSAGES, ..with(None) })?;
             for _ in 0..WARM_UP {
                 traffic.rate()?;
             }
@@ -184,13 +185,13 @@ impl Rates<'_> {
 /// The histograms of all cases.
 fn table(all: &[Batches]) -> Table {
     let line = |batches: &Batches| {
-        let mean = batches.messages as f64 / batches.takes().max(1) as f64;
+        let mean = batches.messages as f64 / batches.count().max(1) as f64;
         (batches.case.clone(), [mean].into_iter().chain(batches.percents()).map(Cell::from).collect())
     };
     let sizes = (0..BUCKETS).map(name_of_bucket);
     Table {
         number: None,
-        title: "Messages that one take returned: their mean, and in % of takes".to_owned(),
+        title: "Messages of a batch (`wait` and `take_all`, or one `read`): their mean, and in % of batches".to_owned(),
         columns: ["case", "mean"].map(str::to_owned).into_iter().chain(sizes).collect(),
         lines: all.iter().map(line).collect(),
         unit: "".into(),
@@ -198,10 +199,10 @@ fn table(all: &[Batches]) -> Table {
 }
 
 /// The histograms of one size.
-fn drawn(between: Between, all: &[Batches]) -> Figure {
-    let title = format!("Messages that one take returned, {DRAWN} {between}");
-    let mut figure = Figure::new(title, "messages of a take", "% of takes", Shape::Bars);
-    let start = format!("{DRAWN} {between}, ");
+fn drawn(placement: Placement, all: &[Batches]) -> Figure {
+    let title = format!("Messages of a batch, {DRAWN} {placement}");
+    let mut figure = Figure::new(title, "messages of a batch", "% of batches", Shape::Bars);
+    let start = format!("{DRAWN} {placement}, ");
     for batches in all {
         let Some(name) = batches.case.strip_prefix(&start).filter(|name| !name.starts_with(['2', '4'])) else {
             continue;
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_has_the_mean_and_the_part_of_takes_of_each_size() {
+    fn a_histogram_has_the_mean_and_the_part_of_batches_of_each_size() {
         let table = table(&[batches("100 B on one host, 1 to 1", &[6, 2], 10), batches("nothing", &[], 0)]);
         let cells: Vec<String> = table.lines[0].1.iter().map(Cell::to_string).collect();
         assert_eq!(cells[..4], ["1.25", "75.0", "25.0", "0.000"]);
@@ -232,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_of_one_size_and_place_is_drawn_for_the_fewest_and_the_most() {
+    fn the_histogram_of_one_size_and_placement_is_drawn_for_the_fewest_and_the_most() {
         let cases = ["100 B on one host, 1 to 1", "100 B on one host, 4 publishers", "100 B on one host, 8 publishers"];
         let others = ["1 KB on one host, 1 to 1", "100 B from host to host, 1 to 1"];
         let all: Vec<Batches> = cases.iter().chain(&others).map(|case| batches(case, &[1], 1)).collect();
-        let figure = drawn(Between::OneHost, &all);
+        let figure = drawn(Placement::SameHost, &all);
         let names: Vec<&str> = figure.series.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["1 to 1", "8 publishers"]);
         assert_eq!(figure.series[0].1[0], Some(100.0));

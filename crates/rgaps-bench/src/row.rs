@@ -128,7 +128,7 @@ pub(crate) fn better(unit: &str) -> &'static str {
     if unit.ends_with("/s") { "higher" } else { "lower" }
 }
 
-/// A unit with which figures in it are better, if any are: parts of a whole are not.
+/// The unit, and whether higher or lower figures are better. Parts of a whole have no better direction.
 pub(crate) fn with_better(unit: &str) -> String {
     if unit.starts_with("% of ") { unit.to_owned() } else { format!("{unit}, {} is better", better(unit)) }
 }

@@ -1,4 +1,4 @@
-//! Traffic of a topic: publisher processes and subscriber processes, in rounds of so many messages. `bench rates` and `bench cpu` measure it.
+//! Traffic of a topic: publisher processes and subscriber processes, in rounds of so many messages. `bench rates` and `bench fixed-rate` measure it.
 //!
 //! ```text
 //!   bench ──round, futex──▶ publisher processes ──messages──▶ subscriber processes ──seen, bell──▶ bench
@@ -32,14 +32,14 @@ use crate::{BenchError, cpu};
 
 /// Where publishers and subscribers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Between {
-    OneHost,
+pub(crate) enum Placement {
+    SameHost,
     TwoHosts,
 }
 
-pub(crate) const EVERYWHERE: [Between; 2] = [Between::OneHost, Between::TwoHosts];
+pub(crate) const PLACEMENTS: [Placement; 2] = [Placement::SameHost, Placement::TwoHosts];
 
-/// What goes on.
+/// How many processes there are, and what they publish in a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) publishers: u64,
@@ -66,12 +66,12 @@ pub(crate) struct Slow {
 /// Messages of a publisher that may be under way.
 const DEPTH: u64 = 256;
 
-/// The hosts of a place.
+/// The hosts of a placement.
 pub(crate) struct Hosts(Vec<Host>);
 
 impl Hosts {
-    pub(crate) fn new(bench: &'static str, between: Between) -> Result<Self, BenchError> {
-        if between == Between::OneHost {
+    pub(crate) fn new(bench: &'static str, placement: Placement) -> Result<Self, BenchError> {
+        if placement == Placement::SameHost {
             return Ok(Self(vec![Host::start(bench, &[("network", "local".to_owned())])?]));
         }
         let ports = free_ports::<2>(bench)?;
@@ -121,11 +121,11 @@ impl Traffic {
     }
 
     /// Over a bare socket, from one publisher to one subscriber.
-    pub(crate) fn socket(bench: &'static str, between: Between, plan: Plan) -> Result<Self, BenchError> {
+    pub(crate) fn socket(bench: &'static str, placement: Placement, plan: Plan) -> Result<Self, BenchError> {
         let system = BenchError::system(bench, "a socket");
-        let [near, far]: [OwnedFd; 2] = match between {
-            Between::OneHost => UnixStream::pair().map(|(near, far)| [near.into(), far.into()]).map_err(&system)?,
-            Between::TwoHosts => {
+        let [near, far]: [OwnedFd; 2] = match placement {
+            Placement::SameHost => UnixStream::pair().map(|(near, far)| [near.into(), far.into()]).map_err(&system)?,
+            Placement::TwoHosts => {
                 let sockets = Network::Loopback.sockets().map_err(&system)?;
                 sockets[0].set_nodelay(true).map_err(&system)?;
                 sockets.map(TcpStream::into)
@@ -182,7 +182,7 @@ impl Traffic {
         Ok(Self { page, tally, wake, children, plan, round: 0, receiver: None })
     }
 
-    /// Seconds until the median of the quick subscribers has all messages of a round.
+    /// Seconds until the median of the fast subscribers has all messages of a round.
     pub(crate) fn round(&mut self) -> Result<f64, BenchError> {
         self.round += 1;
         page::pace();
@@ -192,12 +192,12 @@ impl Traffic {
         Ok(self.page.latency(self.plan.subscribers, self.round, start)? / 1e6)
     }
 
-    /// Messages a second that the median of the quick subscribers gets in a round.
+    /// Messages a second that the median of the fast subscribers gets in a round.
     pub(crate) fn rate(&mut self) -> Result<f64, BenchError> {
         Ok(self.plan.messages as f64 / self.round()?)
     }
 
-    /// Batches of all quick subscribers, by bucket, and their messages.
+    /// Batches of all fast subscribers, by bucket, and their messages.
     pub(crate) fn batches(&self) -> Result<([u64; BUCKETS], u64), BenchError> {
         let (mut all, mut messages) = ([0; BUCKETS], 0);
         for slot in 0..self.plan.subscribers {
@@ -214,13 +214,13 @@ impl Traffic {
         Ok((taken, lost))
     }
 
-    /// us of each message of the last round, of all quick subscribers.
+    /// us of each message of the last round, of all fast subscribers.
     pub(crate) fn latencies(&self) -> Result<Vec<f64>, BenchError> {
         let all = (0..self.plan.subscribers).map(|slot| self.tally.latencies(slot));
         Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// Seconds of processor time that each of the quick subscribers has used on average, and that all of them have with the receiving manager.
+    /// Seconds of processor time that each of the fast subscribers has used on average, and that all of them have with the receiving manager.
     pub(crate) fn cpu_seconds(&self) -> Result<(f64, f64), BenchError> {
         let subscribers = self.children.ids().take(self.plan.subscribers as usize);
         let used = subscribers.map(cpu::of_process).sum::<std::io::Result<f64>>();
@@ -245,8 +245,8 @@ impl Plan {
     }
 }
 
-impl std::fmt::Display for Between {
+impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if *self == Self::OneHost { "on one host" } else { "from host to host" })
+        f.write_str(if *self == Self::SameHost { "on one host" } else { "from host to host" })
     }
 }

@@ -58,20 +58,20 @@ fn rates_are_measured_between_processes_and_beside_one_of_them() {
 }
 
 #[test]
-fn a_slow_subscriber_is_measured_beside_quick_ones_with_either_qos() {
+fn a_slow_subscriber_is_measured_beside_fast_ones_with_either_qos() {
     only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-last 10) beside without the slow one");
     only_row("rates", "1 KB on one host, 3 subscribers with a slow one (keep-all) beside the slow one");
 }
 
 #[test]
 fn processor_time_and_latency_are_measured_at_a_fixed_rate() {
-    only_row("cpu", "34 B at 1000/s on one host, CPU of the subscriber beside bare socket");
-    only_row("cpu", "34 B at 1000/s from host to host, the median message beside bare socket");
+    only_row("fixed-rate", "34 B at 1000/s on one host, CPU of the subscriber beside bare socket");
+    only_row("fixed-rate", "34 B at 1000/s from host to host, the median message beside bare socket");
 }
 
 #[test]
 fn the_time_to_the_first_message_has_a_manager_in_it_or_not() {
-    let report = report(&["start"]);
+    let report = report(&["first-message"]);
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() == 4 && rows.iter().all(|row| row["ours"].as_f64().unwrap() > 0.0), "{rows:?}");
     let lines = report["tables"][0]["lines"].as_array().unwrap();

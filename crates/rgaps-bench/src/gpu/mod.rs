@@ -35,7 +35,7 @@ use crate::measure::Pairs;
 use crate::page::PATIENCE;
 use crate::report::Gpu;
 use crate::results::Part;
-use crate::{BenchError, Bound, Effort, Row, available_bytes, published};
+use crate::{BenchError, Bound, Effort, Row, available_bytes, paper_values};
 
 /// The device name of the stand-in for libcuda (a test compares it with rgaps-standin-cuda).
 pub const STANDIN_NAME: &str = "RGAPS stand-in (no GPU)";
@@ -95,7 +95,7 @@ pub(crate) fn run(setup: &Setup, what: What) -> Result<Part, BenchError> {
         What::E2e => e2e::run(setup),
     }?;
     // The sizes of a trial are not the paper's.
-    Ok(if setup.is_trial() { part } else { published::beside(part) })
+    Ok(if setup.is_trial() { part } else { paper_values::add_paper_values(part) })
 }
 
 /// State shared by the benches.

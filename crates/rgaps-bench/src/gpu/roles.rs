@@ -177,8 +177,8 @@ impl Worker {
         mut look: impl FnMut(&Sample<Bytes>, Content) -> Result<[u64; 4], BenchError>,
     ) -> Result<(), BenchError> {
         self.page.ready(self.slot);
-        let mut attention = Attention::new();
-        while attention.is_wanted(&self.page) {
+        let mut watch = BenchWatch::new();
+        while watch.should_run(&self.page) {
             let Some(frame) = subscriber.wait(TICK).map_err(failed)? else { continue };
             let taken = clock::monotonic_ns();
             let content = Content { sequence: frame.info().sequence, bytes: frame.info().bytes };
@@ -186,7 +186,7 @@ impl Worker {
             drop(frame);
             self.page.prove(self.slot, told);
             self.page.woke(self.slot, content.sequence, taken);
-            attention.renew();
+            watch.renew();
         }
         Ok(())
     }
@@ -200,8 +200,8 @@ impl Worker {
         let mut bell = waiting(&self.page, &args.service)?;
         let mut last = 0;
         self.page.ready(self.slot);
-        let mut attention = Attention::new();
-        while attention.is_wanted(&self.page) {
+        let mut watch = BenchWatch::new();
+        while watch.should_run(&self.page) {
             bell.arm().map_err(failed)?;
             let sequence = self.page.round().load(Ordering::SeqCst);
             if sequence == last || sequence == MARK {
@@ -216,7 +216,7 @@ impl Worker {
             self.page.prove(self.slot, [received, done - received, 0, 0]);
             self.page.woke(self.slot, sequence, done);
             last = sequence;
-            attention.renew();
+            watch.renew();
         }
         Ok(())
     }
@@ -264,18 +264,18 @@ impl Topic {
 }
 
 /// Tells whether the bench still runs.
-struct Attention {
+struct BenchWatch {
     bench: u32,
     since: Instant,
 }
 
-impl Attention {
+impl BenchWatch {
     fn new() -> Self {
         Self { bench: std::os::unix::process::parent_id(), since: Instant::now() }
     }
 
     /// False once the bench has ended, was killed, or has been silent for too long.
-    fn is_wanted(&self, page: &Page) -> bool {
+    fn should_run(&self, page: &Page) -> bool {
         let is_alone = std::os::unix::process::parent_id() != self.bench;
         !is_alone && self.since.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK
     }

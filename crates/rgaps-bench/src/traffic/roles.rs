@@ -95,24 +95,25 @@ pub struct SubscriberArgs {
     slow_us: Option<u64>,
 }
 
-/// Whether the bench that started this process still runs.
-struct Attention {
+/// Tells a process when to exit: the bench has ended it, has died, or has been silent for long.
+struct BenchWatch {
     bench: u32,
     since: Instant,
 }
 
-impl Attention {
+impl BenchWatch {
     fn new() -> Self {
         Self { bench: std::os::unix::process::parent_id(), since: Instant::now() }
     }
 
-    fn is_wanted(&self, page: &Page) -> bool {
+    fn should_run(&self, page: &Page) -> bool {
         let is_alone = std::os::unix::process::parent_id() != self.bench;
         !is_alone && self.since.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK
     }
 }
 
-enum Outlet {
+/// Where a publisher process writes its messages.
+enum Source {
     Topic { publisher: Publisher<Bytes>, _node: Node },
     Socket { socket: File, message: Vec<u8> },
 }
@@ -144,18 +145,18 @@ fn tell(page: &Page, slot: u64, outcome: Result<(), BenchError>) {
 }
 
 fn publish_rounds(args: &PublisherArgs, page: &Page) -> Result<(), BenchError> {
-    let mut outlet = Outlet::new(args)?;
+    let mut source = Source::new(args)?;
     let mut wait = BareWait { page: page.again()?, seen: 0 };
     page.ready(args.place.slot);
-    let (mut attention, mut last) = (Attention::new(), 0);
-    while attention.is_wanted(page) {
+    let (mut watch, mut last) = (BenchWatch::new(), 0);
+    while watch.should_run(page) {
         wait.arm().map_err(failed)?;
         let round = page.round().load(Ordering::SeqCst);
         if round == last || round == MARK {
             wait.wait(TICK).map_err(failed)?;
             continue;
         }
-        (last, attention.since) = (round, Instant::now());
+        (last, watch.since) = (round, Instant::now());
         let start = Instant::now();
         for number in 0..args.messages {
             let due = start + Duration::from_nanos(args.pause_ns * number);
@@ -163,13 +164,13 @@ fn publish_rounds(args: &PublisherArgs, page: &Page) -> Result<(), BenchError> {
             if !early.is_zero() {
                 std::thread::sleep(early);
             }
-            outlet.send(args.place.bytes, number as u8)?;
+            source.send(args.place.bytes, number as u8)?;
         }
     }
     Ok(())
 }
 
-impl Outlet {
+impl Source {
     fn new(args: &PublisherArgs) -> Result<Self, BenchError> {
         let Place { runtime_dir: Some(dir), topic, bytes, socket: false, .. } = &args.place else {
             return Ok(Self::Socket { socket: inherited()?, message: vec![0; args.place.bytes as usize] });
@@ -204,7 +205,8 @@ fn fill(message: &mut [u8], value: u8) {
     }
 }
 
-enum Inlet {
+/// Where a subscriber process reads its messages.
+enum Sink {
     Topic { subscriber: Subscriber<Bytes>, slow: Option<Duration>, _node: Node },
     Socket { socket: File, read: Vec<u8>, filled: usize, bytes: usize },
 }
@@ -212,25 +214,25 @@ enum Inlet {
 fn subscribe_rounds(args: &SubscriberArgs, page: &Page) -> Result<(), BenchError> {
     let slot = args.place.slot;
     let tally = Tally::open(BENCH, &args.tally, args.subscribers, args.messages)?;
-    let mut inlet = Inlet::new(args)?;
+    let mut sink = Sink::new(args)?;
     page.ready(slot);
-    let (mut attention, mut count, mut stamps) = (Attention::new(), 0, Vec::new());
-    while attention.is_wanted(page) {
+    let (mut watch, mut count, mut stamps) = (BenchWatch::new(), 0, Vec::new());
+    while watch.should_run(page) {
         stamps.clear();
-        if !inlet.take(&mut stamps)? {
+        if !sink.take(&mut stamps)? {
             return Ok(());
         }
         if stamps.is_empty() {
             continue;
         }
         let now = clock::monotonic_ns();
-        attention.since = Instant::now();
+        watch.since = Instant::now();
         for stamp in &stamps {
             tally.set_latency(slot, count, now.saturating_sub(*stamp))?;
             count += 1;
         }
         tally.add_batch(slot, stamps.len() as u64)?;
-        if let Inlet::Topic { subscriber, slow: Some(slow), .. } = &inlet {
+        if let Sink::Topic { subscriber, slow: Some(slow), .. } = &sink {
             tally.set_lost(slot, subscriber.statistics().lost)?;
             std::thread::sleep(*slow);
         }
@@ -241,7 +243,7 @@ fn subscribe_rounds(args: &SubscriberArgs, page: &Page) -> Result<(), BenchError
     Ok(())
 }
 
-impl Inlet {
+impl Sink {
     fn new(args: &SubscriberArgs) -> Result<Self, BenchError> {
         let Place { runtime_dir: Some(dir), topic, socket: false, .. } = &args.place else {
             let bytes = args.place.bytes as usize;

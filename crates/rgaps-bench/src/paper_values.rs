@@ -1,21 +1,21 @@
-//! Tables and figures in the RGAPS paper's layout: the paper's numbers with the hardware that they are of, and ours below or beside them.
+//! Tables and figures in the RGAPS paper's layout: the paper's values and the hardware that they were measured on, and ours below or beside them.
 //!
-//! `numbers` has what the paper says. Ours come from the benches; what needs a GPU says so where there is none.
+//! `numbers` has the paper's values. Ours come from the benches; where there is no GPU, a cell that needs one says so.
 
 mod numbers;
 
 pub(crate) use numbers::{FIGURE_3_9, FIGURE_4_2, MACHINES};
 
 use numbers::{
-    COPY_COLUMNS, FIGURE_4_1, FIGURE_4_6, HARDWARE, Kind, PINNED_SPEEDUP, Published, SPREAD_OF_EIGHT, Said, TABLE_4_2,
-    TABLE_4_3, TABLE_4_4, TABLE_4_5,
+    COPY_COLUMNS, FIGURE_4_1, FIGURE_4_6, HARDWARE, Kind, PINNED_SPEEDUP, PaperTable, PaperValue, SPREAD_OF_EIGHT,
+    TABLE_4_2, TABLE_4_3, TABLE_4_4, TABLE_4_5,
 };
 
 use crate::results::{Cell, Figure, Part, Shape, Table, figure};
 
-/// Of a cell that is ours, where there is no GPU.
+/// The text of our cells where there is no GPU.
 const NEEDS_GPU: &str = "needs a GPU";
-/// Of a cell that is ours, if the bench left it out.
+/// The text of our cells that the bench left out.
 const LEFT_OUT: &str = "left out";
 /// The paper's sizes.
 const SIZES: [&str; 3] = ["4 MB", "64 MB", "1 GB"];
@@ -23,15 +23,15 @@ const SIZES: [&str; 3] = ["4 MB", "64 MB", "1 GB"];
 const LETTERS: [(&str, &str); 3] = [("4.6 (a)", "4 MB"), ("4.6 (b)", "64 MB"), ("4.6 (c)", "1 GB")];
 const COUNTS: [u64; 4] = [1, 2, 4, 8];
 
-/// What the paper has of GPUs, with the results of GPU benches in their place. `part` has any of the tables 4.2 to 4.5 and of Figure 4.6.
-pub(crate) fn beside(mut part: Part) -> Part {
+/// Adds the paper's values to the results of GPU benches. `part` has any of Tables 4.2 to 4.5 and Figures 4.3 to 4.6.
+pub(crate) fn add_paper_values(mut part: Part) -> Part {
     let found = part.tables.clone();
     let of = |number: &str| found.iter().find(|table| table.number.as_deref() == Some(number));
     for table in &mut part.tables {
         let number = table.number.as_deref().unwrap_or_default();
-        let Some(published) = GPU_TABLES.into_iter().find(|published| published.number == number) else { continue };
+        let Some(paper) = GPU_TABLES.into_iter().find(|paper| paper.number == number) else { continue };
         let ours = table.clone();
-        *table = laid_out(published, |size, column| cell_of(&ours, size, column));
+        *table = laid_out(paper, |size, column| cell_of(&ours, size, column));
     }
     if let (Some(pinned), Some(pageable)) = (of("4.2"), of("4.3")) {
         let copies = |size: &str| [cell_of(pinned, size, "T2: copy"), cell_of(pageable, size, "T1: copy")];
@@ -48,21 +48,22 @@ pub(crate) fn beside(mut part: Part) -> Part {
     part
 }
 
-const GPU_TABLES: [&Published; 5] = [&TABLE_4_2, &TABLE_4_3, &TABLE_4_4, &TABLE_4_5, &FIGURE_4_6];
+const GPU_TABLES: [&PaperTable; 5] = [&TABLE_4_2, &TABLE_4_3, &TABLE_4_4, &TABLE_4_5, &FIGURE_4_6];
 
 /// The same without a GPU: the paper's numbers, and that ours need one.
 pub(crate) fn without_gpu() -> Part {
     let mut part = copies_of_path_1(None);
-    part.tables.extend(GPU_TABLES.into_iter().map(|published| laid_out(published, |_, _| NEEDS_GPU.into())));
+    part.tables.extend(GPU_TABLES.into_iter().map(|paper| laid_out(paper, |_, _| NEEDS_GPU.into())));
     for (number, size, _) in SPREAD_OF_EIGHT {
-        let title = format!("the baseline's copy to the device, of each subscriber ({}); ours needs a GPU", ours(size));
+        let title =
+            format!("the baseline's copy to the device, of each subscriber ({}); ours needs a GPU", binary_size(size));
         let mut shown = Figure::new(title, "subscriber", "us", Shape::Bars);
         shown.number = Some(number.to_owned());
         add_copies(&mut shown, size);
         part.figures.push(shown);
     }
     for (number, size) in LETTERS {
-        let title = format!("total latency, {}; ours needs a GPU", ours(size));
+        let title = format!("total latency, {}; ours needs a GPU", binary_size(size));
         let mut shown = Figure::new(title, "subscribers", "us", Shape::Bars);
         shown.number = Some(number.to_owned());
         add_total(&mut shown, size);
@@ -72,13 +73,16 @@ pub(crate) fn without_gpu() -> Part {
 }
 
 /// A table of the paper, with a line of ours below each of its lines.
-pub(crate) fn laid_out(published: &Published, ours_of: impl Fn(&str, &str) -> Cell) -> Table {
-    let Published { kind, number, page, title, columns, lines, unit } = published;
+pub(crate) fn laid_out(paper: &PaperTable, ours_of: impl Fn(&str, &str) -> Cell) -> Table {
+    let PaperTable { kind, number, page, title, columns, lines, unit } = paper;
     let is_table = *kind == Kind::Table;
     let mut laid = Vec::new();
     for (size, all) in *lines {
-        laid.push((format!("{size}, the paper's"), all.iter().map(|said| Cell::from(*said)).collect()));
-        laid.push((format!("{}, ours", ours(size)), columns.iter().map(|column| ours_of(size, column)).collect()));
+        laid.push((format!("{size}, the paper's"), all.iter().map(|value| Cell::from(*value)).collect()));
+        laid.push((
+            format!("{}, ours", binary_size(size)),
+            columns.iter().map(|column| ours_of(size, column)).collect(),
+        ));
     }
     let what = if is_table { String::new() } else { format!("Figure {number} as a table: ") };
     Table {
@@ -91,20 +95,20 @@ pub(crate) fn laid_out(published: &Published, ours_of: impl Fn(&str, &str) -> Ce
 }
 
 /// A figure of the paper, whose columns are series, ours beside the paper's.
-pub(crate) fn plotted(published: &Published, axis: &'static str, note: &str, laid: &Table) -> Figure {
-    let title = format!("{}{note}; the paper's measured on {HARDWARE}", published.title);
-    let mut shown = Figure::new(title, axis, published.unit, Shape::Points);
-    shown.number = Some(published.number.to_owned());
-    let name = |column: &str, whose: &str| match published.columns.len() {
+pub(crate) fn plotted(paper: &PaperTable, axis: &'static str, note: &str, laid: &Table) -> Figure {
+    let title = format!("{}{note}; the paper's measured on {HARDWARE}", paper.title);
+    let mut shown = Figure::new(title, axis, paper.unit, Shape::Points);
+    shown.number = Some(paper.number.to_owned());
+    let name = |column: &str, whose: &str| match paper.columns.len() {
         1 => whose.to_owned(),
         _ => format!("{column}, {whose}"),
     };
-    for (size, _) in published.lines {
-        for column in published.columns {
-            if let Some(value) = published.said(size, column).and_then(Said::value) {
+    for (size, _) in paper.lines {
+        for column in paper.columns {
+            if let Some(value) = paper.value_at(size, column).and_then(PaperValue::value) {
                 shown.set(size, &name(column, "the paper's"), value);
             }
-            if let Cell::Figure(value) = cell_of_line(laid, &format!("{}, ours", ours(size)), column) {
+            if let Cell::Figure(value) = cell_of_line(laid, &format!("{}, ours", binary_size(size)), column) {
                 shown.set(size, &name(column, "ours"), value);
             }
         }
@@ -147,7 +151,7 @@ fn copies_of_path_1(copies: Option<Copies<'_>>) -> Part {
 /// The paper's means of the baseline's copy, by number of subscribers.
 fn add_copies(shown: &mut Figure, size: &str) {
     for (column, count) in COPY_COLUMNS {
-        let Some(mean) = TABLE_4_5.said(size, column).and_then(Said::value) else { continue };
+        let Some(mean) = TABLE_4_5.value_at(size, column).and_then(PaperValue::value) else { continue };
         for subscriber in 1..=count {
             shown.set(&subscriber.to_string(), &format!("N = {count}, the paper's mean"), mean);
         }
@@ -162,8 +166,8 @@ fn add_copies(shown: &mut Figure, size: &str) {
 fn add_total(shown: &mut Figure, size: &str) {
     for who in ["RGAPS", "baseline"] {
         for count in COUNTS {
-            let said = FIGURE_4_6.said(size, &format!("{who}, N = {count}"));
-            if let Some(value) = said.and_then(Said::value) {
+            let paper = FIGURE_4_6.value_at(size, &format!("{who}, N = {count}"));
+            if let Some(value) = paper.and_then(PaperValue::value) {
                 shown.set(&count.to_string(), &format!("{who}, the paper's"), value);
             }
         }
@@ -173,7 +177,7 @@ fn add_total(shown: &mut Figure, size: &str) {
 
 /// The cell of one of our tables, by the paper's size.
 fn cell_of(table: &Table, size: &str, column: &str) -> Cell {
-    cell_of_line(table, &ours(size), column)
+    cell_of_line(table, &binary_size(size), column)
 }
 
 fn cell_of_line(table: &Table, line: &str, column: &str) -> Cell {
@@ -182,17 +186,17 @@ fn cell_of_line(table: &Table, line: &str, column: &str) -> Cell {
     found.cloned().unwrap_or_else(|| LEFT_OUT.into())
 }
 
-/// Our size beside one of the paper's: of powers of two.
-pub(crate) fn ours(size: &str) -> String {
+/// Our size for one of the paper's: "4 MiB" for "4 MB".
+pub(crate) fn binary_size(size: &str) -> String {
     size.replace('B', "iB")
 }
 
-impl From<Said> for Cell {
-    fn from(said: Said) -> Self {
-        match said {
-            Said::Of(value) => Self::Figure(value),
-            Said::Between(least, most) => Self::Text(format!("{} to {}", figure(least), figure(most))),
-            Said::Words(text) => Self::Text(text.to_owned()),
+impl From<PaperValue> for Cell {
+    fn from(value: PaperValue) -> Self {
+        match value {
+            PaperValue::Exact(value) => Self::Figure(value),
+            PaperValue::Range(least, most) => Self::Text(format!("{} to {}", figure(least), figure(most))),
+            PaperValue::Text(text) => Self::Text(text.to_owned()),
         }
     }
 }
@@ -240,7 +244,7 @@ mod tests {
             table("4.3", &["T1: copy", "T2: Unix socket"], &[300.0, 900.0]),
             table("4.5", &["T2: copy, N = 1", "T1: publish, N = 1"], &[400.0, 5.0]),
         ];
-        let part = beside(Part { tables, ..Part::default() });
+        let part = add_paper_values(Part { tables, ..Part::default() });
         assert_eq!(texts(&part.tables[0], "4 MB, the paper's"), ["1.00", "224", "1.00"]);
         assert_eq!(texts(&part.tables[0], "4 MiB, ours"), ["0.500", "100", "2.00"]);
         assert_eq!(texts(&part.tables[0], "1 GiB, ours"), [LEFT_OUT; 3]);

@@ -1,17 +1,21 @@
-//! `bench cpu`: at a fixed rate, the processor time of a subscriber, and how long messages take: percentiles and their distribution.
+//! `bench fixed-rate`: at a fixed rate, the processor time of a subscriber, and how long messages take: percentiles and their distribution.
 //!
 //! The questions are those of RocketBufs (Hoang et al., 2020), Figures 6 and 7: what a subscriber costs at a rate that it could exceed, and how the
-//! latencies of all messages are distributed. One publisher process publishes one message after the other, each when it is due, with the time in it.
-//! The reference is the same with a bare socket, in turns. A latency is from just before `publish`, or `write`, until the subscriber has the message,
-//! so what a publisher is late by is not in it. Several subscribers take turns with a single one. From host to host the receiving host's time is that
-//! of its manager, too: a socket's subscriber does itself what the manager does once for all subscribers.
+//! latencies of all messages are distributed. Our rates are lower, there is no broker, and a latency is one way.
+//!
+//! One publisher process publishes each message when it is due, and writes the time into it. A latency is from just before `publish`, or `write`,
+//! until the subscriber has the message. If the publisher is late, its delay is not part of the latency. A bare socket on the same schedule is the
+//! reference, in turns; several subscribers take turns with a single one.
+//!
+//! The processor time of the receiving host is that of its subscribers and, from host to host, of its manager: a socket's subscriber does itself what
+//! the manager does once for all subscribers.
 
 use crate::measure::{Pairs, median, percentile};
 use crate::results::{Figure, Part, Shape, Table, of_figures};
-use crate::traffic::{Between, EVERYWHERE, Hosts, Plan, Traffic};
+use crate::traffic::{Hosts, PLACEMENTS, Placement, Plan, Traffic};
 use crate::{BenchError, Effort, Options, Row};
 
-const BENCH: &str = "cpu";
+const BENCH: &str = "fixed-rate";
 const SOCKET: &str = "bare socket";
 const SIZES: [(u64, &str); 2] = [(34, "34 B"), (8 << 10, "8 KiB")];
 /// Messages a second.
@@ -29,12 +33,12 @@ const DISTRIBUTION: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 1
 /// Each size and rate, on one host and from host to host.
 pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
     let mut part = Part::default();
-    for between in EVERYWHERE {
-        let hosts = Hosts::new(BENCH, between)?;
+    for placement in PLACEMENTS {
+        let hosts = Hosts::new(BENCH, placement)?;
         let mut lines = Vec::new();
         for (bytes, size) in SIZES {
             for rate in RATES {
-                let load = Load { between, bytes, size, rate };
+                let load = Load { placement, bytes, size, rate };
                 if !options.wants(&format!("{load}, ")) {
                     continue;
                 }
@@ -43,14 +47,14 @@ pub(crate) fn run(options: &Options) -> Result<Part, BenchError> {
                 part.figures.push(load.distribution(&runs));
             }
         }
-        part.tables.push(table(between, lines));
+        part.tables.push(table(placement, lines));
     }
     Ok(part)
 }
 
-/// What is published.
+/// The messages of a case, and where they go.
 struct Load {
-    between: Between,
+    placement: Placement,
     bytes: u64,
     size: &'static str,
     /// Messages a second.
@@ -84,11 +88,11 @@ impl Load {
             messages: self.rate / a_second,
             pause_ns: 1_000_000_000 / self.rate,
         };
-        let topic = |count: u64| format!("bench/cpu_{}_{}_{count}", self.bytes, self.rate);
+        let topic = |count: u64| format!("bench/fixed_rate_{}_{}_{count}", self.bytes, self.rate);
         let mut traffics = [
             Traffic::ours(BENCH, hosts, &topic(1), plan)?,
             Traffic::ours(BENCH, hosts, &topic(SEVERAL), Plan { subscribers: SEVERAL, ..plan })?,
-            Traffic::socket(BENCH, self.between, plan)?,
+            Traffic::socket(BENCH, self.placement, plan)?,
         ];
         let names = ["RGAPS".to_owned(), format!("RGAPS, {SEVERAL} subscribers"), SOCKET.to_owned()];
         let mut runs = names.map(|name| Run { name, rounds: Vec::new() });
@@ -110,7 +114,7 @@ impl Load {
         };
         let cpu = |round: &Round| round.cpu_us;
         push("CPU of the subscriber", "us a message", one, socket, SOCKET, &cpu);
-        if self.between == Between::TwoHosts {
+        if self.placement == Placement::TwoHosts {
             push("CPU of the receiving host", "us a message", one, socket, SOCKET, &|round| round.host_us);
         }
         push("the median message", "us", one, socket, SOCKET, &|round| median(round.latencies.clone()));
@@ -135,7 +139,7 @@ impl Load {
 
 impl std::fmt::Display for Load {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at {}/s {}", self.size, self.rate, self.between)
+        write!(f, "{} at {}/s {}", self.size, self.rate, self.placement)
     }
 }
 
@@ -163,11 +167,11 @@ impl Run {
     }
 }
 
-fn table(between: Between, lines: Vec<(String, Vec<f64>)>) -> Table {
+fn table(placement: Placement, lines: Vec<(String, Vec<f64>)>) -> Table {
     let percentiles = PERCENTILES.map(|(name, _)| format!("{name}, us"));
     Table {
         number: None,
-        title: format!("Latency and processor time at a fixed rate, {between}"),
+        title: format!("Latency and processor time at a fixed rate, {placement}"),
         columns: ["load".to_owned()]
             .into_iter()
             .chain(percentiles)
@@ -182,7 +186,7 @@ fn table(between: Between, lines: Vec<(String, Vec<f64>)>) -> Table {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { between: Between::OneHost, bytes: 34, size: "34 B", rate: 10_000 };
+    const LOAD: Load = Load { placement: Placement::SameHost, bytes: 34, size: "34 B", rate: 10_000 };
 
     fn run() -> Run {
         let round = |cpu_us, latencies: &[f64]| Round { cpu_us, host_us: cpu_us + 1.0, latencies: latencies.to_vec() };
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(name, "34 B at 10000/s, RGAPS");
         // 2 us for each of 10,000 messages are 2 % of a second.
         assert_eq!((line[0], line[4], line[5], line[6]), (3.0, 500.0, 2.0, 3.0));
-        assert_eq!(table(Between::OneHost, vec![(name, line)]).columns.len(), 1 + PERCENTILES.len() + 2);
+        assert_eq!(table(Placement::SameHost, vec![(name, line)]).columns.len(), 1 + PERCENTILES.len() + 2);
     }
 
     #[test]

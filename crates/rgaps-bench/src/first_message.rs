@@ -1,4 +1,4 @@
-//! `bench start`: from the start of all processes until the subscriber has the first message.
+//! `bench first-message`: from the start of all processes until the subscriber has the first message.
 //!
 //! ```text
 //!   ours  publisher process ─▶ starts a manager ─▶ publishes, and keeps the message for late joiners
@@ -6,9 +6,10 @@
 //!   bare  as many processes of the same program, with sockets between them: writer ─▶ relay in the manager's place ─▶ reader
 //! ```
 //!
-//! All processes are started at once, by the bench; the manager by the client that needs it first, as on a robot. From host to host there are two
-//! managers, which find each other. Each round begins with empty runtime directories and takes turns with the bare processes. Where managers run
-//! already, they have been started before the time begins, and no relay is.
+//! The bench starts publisher and subscriber at once. The client that needs a manager first starts it, as on a robot. From host to host there are two
+//! managers, which find each other. Each round begins with empty runtime directories. Rounds of ours and of the bare processes take turns. In the
+//! cases whose managers already run, the bench has started them before the time begins, and the bare processes have no relay. The steps are those of
+//! publisher and subscriber: a manager that a client starts is part of that client's connecting.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,7 +34,7 @@ use crate::page::{self, Children, MARK, PATIENCE, Page};
 use crate::results::{Part, Table, of_figures};
 use crate::{BenchError, Options, Row};
 
-const BENCH: &str = "start";
+const BENCH: &str = "first-message";
 const BARE: &str = "bare processes";
 const ROUNDS: usize = 20;
 /// How often a process checks whether to exit.
@@ -140,15 +141,15 @@ fn settings(case: Case) -> Result<Vec<Vec<(&'static str, String)>>, BenchError> 
 /// Starts a publisher and a subscriber; ms until each has done each step.
 fn round(case: Case, managers: &Managers, number: usize) -> Result<Times, BenchError> {
     let (page, settings) = (Page::new(BENCH)?, settings(case)?);
-    let dirs = settings.iter().map(|_| RuntimeDir::new("start")).collect::<Result<Vec<_>, _>>();
+    let dirs = settings.iter().map(|_| RuntimeDir::new("first")).collect::<Result<Vec<_>, _>>();
     let dirs = dirs.map_err(BenchError::system(BENCH, "a runtime directory"))?;
     let program = host::manager(BENCH)?;
     let command = |role: &str, slot: u64, side: usize| {
         let mut command = Command::new(page::program());
         host::configure(&mut command, &dirs[side], &settings[side]);
-        command.args(["bench", "start-role", "--page", &page.path(), "--slot", &slot.to_string()]);
+        command.args(["bench", "first-message-role", "--page", &page.path(), "--slot", &slot.to_string()]);
         let dir = managers.0.get(side).map_or(dirs[side].path(), Host::dir);
-        command.args([role, "--topic", &format!("bench/start_{number}")]).arg("--runtime-dir").arg(dir);
+        command.args([role, "--topic", &format!("bench/first_message_{number}")]).arg("--runtime-dir").arg(dir);
         command.env("RGAPSD", &program);
         command
     };
@@ -186,7 +187,7 @@ fn bare_round(case: Case) -> Result<f64, BenchError> {
     }
     let command = |role: &str, slot: u64| {
         let mut command = Command::new(page::program());
-        command.args(["bench", "start-role", "--page", &page.path(), "--slot", &slot.to_string(), role]);
+        command.args(["bench", "first-message-role", "--page", &page.path(), "--slot", &slot.to_string(), role]);
         command.stdin(Stdio::null());
         command
     };
@@ -244,7 +245,7 @@ struct Topic {
     topic: String,
 }
 
-/// A process of the bench: `rgaps bench start-role`, started only by `run`.
+/// A process of the bench: `rgaps bench first-message-role`, started only by `run`.
 pub fn run_role(args: &RoleArgs) -> Result<(), BenchError> {
     let began = clock::monotonic_ns();
     let page = Page::open(BENCH, &args.page)?;

@@ -3,17 +3,17 @@
 //! Source      RGAPS (Remote GPU-Aware Publish/Subscribe), master's thesis, 2026. Of a figure there is only what the paper's text says: its other
 //!             points are in a plot alone.
 
-use Said::{Between, Of, Words};
+use PaperValue::{Exact, Range, Text};
 
-/// What the paper says of one value.
+/// A value of the paper.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Said {
-    /// This.
-    Of(f64),
-    /// A value, or several, between these.
-    Between(f64, f64),
-    /// Words: a bound, or that it is in the plot only.
-    Words(&'static str),
+pub(crate) enum PaperValue {
+    /// One number.
+    Exact(f64),
+    /// One or several numbers from the first to the second.
+    Range(f64, f64),
+    /// A bound, or why there is no number.
+    Text(&'static str),
 }
 
 /// What a part of the paper is.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 
 /// A table or a figure of the paper.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PaperTable {
     /// Table or Figure.
     pub(crate) kind: Kind,
     /// Its number.
@@ -34,17 +34,17 @@ pub(crate) struct Published {
     pub(crate) title: &'static str,
     pub(crate) columns: &'static [&'static str],
     /// By the message's size.
-    pub(crate) lines: &'static [(&'static str, &'static [Said])],
+    pub(crate) lines: &'static [(&'static str, &'static [PaperValue])],
     pub(crate) unit: &'static str,
 }
 
-/// The machines of its chapter 4, in short; Table 4.1 has the rest.
+/// The machines of the paper's chapter 4, in short; Table 4.1 has the rest.
 pub(crate) const HARDWARE: &str = "Threadripper 3970X, RTX 3090, ConnectX-7 at 400 Gb/s";
 
 /// The value is a point of a plot that the text does not mention.
-const PLOT: Said = Words("in its plot only");
+const PLOT: PaperValue = Text("in its plot only");
 /// The paper has no such column.
-const NONE: Said = Words("-");
+const NONE: PaperValue = Text("-");
 
 /// Table 4.1, page 43: hardware and software of both machines.
 pub(crate) const MACHINES: [(&str, &str); 9] = [
@@ -66,7 +66,7 @@ pub(crate) const PINNED_SPEEDUP: [(&str, &str); 3] = [
     ("RTX 4080, PCIe 4.0 x16", "more than the RTX 3090"),
 ];
 
-pub(crate) const FIGURE_3_9: Published = Published {
+pub(crate) const FIGURE_3_9: PaperTable = PaperTable {
     kind: Kind::Figure,
     number: "3.9",
     page: 33,
@@ -76,65 +76,69 @@ pub(crate) const FIGURE_3_9: Published = Published {
         ("64 KB", &[PLOT]),
         ("1 MB", &[PLOT]),
         ("4 MB", &[PLOT]),
-        ("64 MB", &[Words("above it, more than 90")]),
-        ("1 GB", &[Of(91.4)]),
+        ("64 MB", &[Text("above it, more than 90")]),
+        ("1 GB", &[Exact(91.4)]),
     ],
     unit: "% of the link's time",
 };
 
-pub(crate) const FIGURE_4_1: Published = Published {
+pub(crate) const FIGURE_4_1: PaperTable = PaperTable {
     kind: Kind::Figure,
     number: "4.1",
     page: 44,
     title: "the copy from the device in data path 1",
     columns: &["Pinned-SHM", "Pageable-UDS"],
     lines: &[
-        ("4 MB", &[Of(224.0), Of(451.0)]),
-        ("64 MB", &[Of(2906.0), Of(5709.0)]),
-        ("1 GB", &[Of(47_905.0), Of(85_806.0)]),
+        ("4 MB", &[Exact(224.0), Exact(451.0)]),
+        ("64 MB", &[Exact(2906.0), Exact(5709.0)]),
+        ("1 GB", &[Exact(47_905.0), Exact(85_806.0)]),
     ],
     unit: "us",
 };
 
-pub(crate) const TABLE_4_2: Published = Published {
+pub(crate) const TABLE_4_2: PaperTable = PaperTable {
     kind: Kind::Table,
     number: "4.2",
     page: 44,
     title: "data path 1, Pinned-SHM",
     columns: &["T1: TLSF malloc", "T2: copy", "T3: notification"],
     lines: &[
-        ("4 MB", &[Of(1.0), Of(224.0), Of(1.0)]),
-        ("64 MB", &[Of(1.0), Of(2906.0), Of(1.0)]),
-        ("1 GB", &[Of(1.0), Of(47_905.0), Of(1.0)]),
+        ("4 MB", &[Exact(1.0), Exact(224.0), Exact(1.0)]),
+        ("64 MB", &[Exact(1.0), Exact(2906.0), Exact(1.0)]),
+        ("1 GB", &[Exact(1.0), Exact(47_905.0), Exact(1.0)]),
     ],
     unit: "us",
 };
 
-pub(crate) const TABLE_4_3: Published = Published {
+pub(crate) const TABLE_4_3: PaperTable = PaperTable {
     kind: Kind::Table,
     number: "4.3",
     page: 45,
     title: "data path 1, Pageable-UDS",
     columns: &["T1: copy", "T2: Unix socket"],
     lines: &[
-        ("4 MB", &[Of(451.0), Of(1184.0)]),
-        ("64 MB", &[Of(5709.0), Of(17_810.0)]),
-        ("1 GB", &[Of(85_806.0), Of(208_318.0)]),
+        ("4 MB", &[Exact(451.0), Exact(1184.0)]),
+        ("64 MB", &[Exact(5709.0), Exact(17_810.0)]),
+        ("1 GB", &[Exact(85_806.0), Exact(208_318.0)]),
     ],
     unit: "us",
 };
 
-pub(crate) const FIGURE_4_2: Published = Published {
+pub(crate) const FIGURE_4_2: PaperTable = PaperTable {
     kind: Kind::Figure,
     number: "4.2",
     page: 46,
     title: "data path 2, from host memory to host memory",
     columns: &["RDMA-Write-Imm", "TCP/IP", "RGAPS over tcp"],
-    lines: &[("4 MB", &[Of(305.0), Of(3365.0), NONE]), ("64 MB", &[PLOT, PLOT, NONE]), ("1 GB", &[PLOT, PLOT, NONE])],
+    lines: &[
+        ("4 MB", &[Exact(305.0), Exact(3365.0), NONE]),
+        ("64 MB", &[PLOT, PLOT, NONE]),
+        ("1 GB", &[PLOT, PLOT, NONE]),
+    ],
     unit: "us",
 };
 
-pub(crate) const TABLE_4_4: Published = Published {
+pub(crate) const TABLE_4_4: PaperTable = PaperTable {
     kind: Kind::Table,
     number: "4.4",
     page: 47,
@@ -148,14 +152,14 @@ pub(crate) const TABLE_4_4: Published = Published {
         "T3: notification, N = 8",
     ],
     lines: &[
-        ("4 MB", &[Of(1.0), Of(216.0), Of(6.0), Of(7.0), Of(9.0), Of(11.0)]),
-        ("64 MB", &[Of(1.0), Of(2872.0), Of(6.0), Of(7.0), Of(9.0), Of(11.0)]),
-        ("1 GB", &[Of(1.0), Of(43_677.0), Of(6.0), Of(7.0), Of(9.0), Of(11.0)]),
+        ("4 MB", &[Exact(1.0), Exact(216.0), Exact(6.0), Exact(7.0), Exact(9.0), Exact(11.0)]),
+        ("64 MB", &[Exact(1.0), Exact(2872.0), Exact(6.0), Exact(7.0), Exact(9.0), Exact(11.0)]),
+        ("1 GB", &[Exact(1.0), Exact(43_677.0), Exact(6.0), Exact(7.0), Exact(9.0), Exact(11.0)]),
     ],
     unit: "us",
 };
 
-pub(crate) const TABLE_4_5: Published = Published {
+pub(crate) const TABLE_4_5: PaperTable = PaperTable {
     kind: Kind::Table,
     number: "4.5",
     page: 48,
@@ -171,9 +175,36 @@ pub(crate) const TABLE_4_5: Published = Published {
         "T2: copy, N = 8",
     ],
     lines: &[
-        ("4 MB", &[Of(6.0), Of(7.0), Of(7.0), Of(10.0), Of(396.0), Of(520.0), Of(866.0), Of(2238.0)]),
-        ("64 MB", &[Of(9.0), Of(9.0), Of(11.0), Of(12.0), Of(5625.0), Of(7439.0), Of(12_468.0), Of(24_357.0)]),
-        ("1 GB", &[Of(9.0), Of(10.0), Of(11.0), Of(12.0), Of(85_172.0), Of(118_273.0), Of(191_378.0), Of(382_018.0)]),
+        (
+            "4 MB",
+            &[Exact(6.0), Exact(7.0), Exact(7.0), Exact(10.0), Exact(396.0), Exact(520.0), Exact(866.0), Exact(2238.0)],
+        ),
+        (
+            "64 MB",
+            &[
+                Exact(9.0),
+                Exact(9.0),
+                Exact(11.0),
+                Exact(12.0),
+                Exact(5625.0),
+                Exact(7439.0),
+                Exact(12_468.0),
+                Exact(24_357.0),
+            ],
+        ),
+        (
+            "1 GB",
+            &[
+                Exact(9.0),
+                Exact(10.0),
+                Exact(11.0),
+                Exact(12.0),
+                Exact(85_172.0),
+                Exact(118_273.0),
+                Exact(191_378.0),
+                Exact(382_018.0),
+            ],
+        ),
     ],
     unit: "us",
 };
@@ -189,7 +220,7 @@ pub(crate) const SPREAD_OF_EIGHT: [(&str, &str, (f64, f64)); 3] = [
 pub(crate) const COPY_COLUMNS: [(&str, u64); 4] =
     [("T2: copy, N = 1", 1), ("T2: copy, N = 2", 2), ("T2: copy, N = 4", 4), ("T2: copy, N = 8", 8)];
 
-pub(crate) const FIGURE_4_6: Published = Published {
+pub(crate) const FIGURE_4_6: PaperTable = PaperTable {
     kind: Kind::Figure,
     number: "4.6",
     page: 50,
@@ -205,30 +236,30 @@ pub(crate) const FIGURE_4_6: Published = Published {
         "baseline, N = 8",
     ],
     lines: &[
-        ("4 MB", &[OURS_4_MB, OURS_4_MB, OURS_4_MB, OURS_4_MB, Of(5402.0), PLOT, PLOT, Of(7248.0)]),
-        ("64 MB", &[OURS_64_MB, OURS_64_MB, OURS_64_MB, OURS_64_MB, Of(68_985.0), PLOT, PLOT, Of(87_720.0)]),
-        ("1 GB", &[OURS_1_GB, OURS_1_GB, OURS_1_GB, OURS_1_GB, Of(982_299.0), PLOT, PLOT, Of(1_279_148.0)]),
+        ("4 MB", &[OURS_4_MB, OURS_4_MB, OURS_4_MB, OURS_4_MB, Exact(5402.0), PLOT, PLOT, Exact(7248.0)]),
+        ("64 MB", &[OURS_64_MB, OURS_64_MB, OURS_64_MB, OURS_64_MB, Exact(68_985.0), PLOT, PLOT, Exact(87_720.0)]),
+        ("1 GB", &[OURS_1_GB, OURS_1_GB, OURS_1_GB, OURS_1_GB, Exact(982_299.0), PLOT, PLOT, Exact(1_279_148.0)]),
     ],
     unit: "us",
 };
-const OURS_4_MB: Said = Between(754.0, 759.0);
-const OURS_64_MB: Said = Between(10_407.0, 10_412.0);
-const OURS_1_GB: Said = Between(164_706.0, 164_711.0);
+const OURS_4_MB: PaperValue = Range(754.0, 759.0);
+const OURS_64_MB: PaperValue = Range(10_407.0, 10_412.0);
+const OURS_1_GB: PaperValue = Range(164_706.0, 164_711.0);
 
-impl Said {
+impl PaperValue {
     /// For a plot; a narrow range is drawn at its middle.
     pub(crate) fn value(self) -> Option<f64> {
         match self {
-            Of(value) => Some(value),
-            Between(least, most) => Some((least + most) / 2.0),
-            Words(_) => None,
+            Exact(value) => Some(value),
+            Range(least, most) => Some((least + most) / 2.0),
+            Text(_) => None,
         }
     }
 }
 
-impl Published {
-    /// What it says in a column for messages of a size.
-    pub(crate) fn said(&self, size: &str, column: &str) -> Option<Said> {
+impl PaperTable {
+    /// The value in a column for messages of a size.
+    pub(crate) fn value_at(&self, size: &str, column: &str) -> Option<PaperValue> {
         let at = self.columns.iter().position(|known| *known == column)?;
         self.lines.iter().find(|(known, _)| *known == size).map(|(_, all)| all[at])
     }
@@ -241,7 +272,7 @@ mod tests {
     #[test]
     fn every_line_has_a_value_for_each_column() {
         let all = [&FIGURE_3_9, &FIGURE_4_1, &TABLE_4_2, &TABLE_4_3, &FIGURE_4_2, &TABLE_4_4, &TABLE_4_5, &FIGURE_4_6];
-        for Published { number, columns, lines, page, .. } in all {
+        for PaperTable { number, columns, lines, page, .. } in all {
             assert!(lines.iter().all(|(_, values)| values.len() == columns.len()), "{number}");
             assert!((33..=50).contains(page), "{number}");
         }
@@ -250,12 +281,12 @@ mod tests {
     #[test]
     fn figures_and_tables_of_the_same_copies_agree() {
         for size in ["4 MB", "64 MB", "1 GB"] {
-            let value = |from: &Published, column| from.said(size, column).and_then(Said::value);
+            let value = |from: &PaperTable, column| from.value_at(size, column).and_then(PaperValue::value);
             assert_eq!(value(&FIGURE_4_1, "Pinned-SHM"), value(&TABLE_4_2, "T2: copy"));
             assert_eq!(value(&FIGURE_4_1, "Pageable-UDS"), value(&TABLE_4_3, "T1: copy"));
         }
         for (_, size, (least, most)) in SPREAD_OF_EIGHT {
-            let mean = TABLE_4_5.said(size, "T2: copy, N = 8").and_then(Said::value).unwrap();
+            let mean = TABLE_4_5.value_at(size, "T2: copy, N = 8").and_then(PaperValue::value).unwrap();
             assert!(least <= mean && mean <= most, "{size}");
         }
         assert!(COPY_COLUMNS.iter().all(|(column, _)| TABLE_4_5.columns.contains(column)));
