@@ -106,6 +106,10 @@ def check(settings):
     for prefix in ('', 'publish_', 'subscribe_'):
         if settings.get(f'{prefix}nodes') and settings.get(f'{prefix}launch_file'):
             raise RuntimeError(f'{prefix}nodes and {prefix}launch_file are both given; a host starts one of them')
+        try:
+            shlex.split(settings.get(f'{prefix}launch_file', ''))
+        except ValueError as error:
+            raise RuntimeError(f'{prefix}launch_file cannot be read: {error}') from None
 
 
 class Report:
@@ -218,12 +222,14 @@ class Host:
     def topics(self):
         """Fully qualified, after the namespace and remappings of launch files that include this one."""
         def qualified(name):
-            below = '/'.join(filter(None, (part.strip('/') for part in (
-                self.settings.get('ros_namespace', ''), self.settings['namespace']))))
-            return name if name.startswith('/') else '/' + '/'.join(filter(None, (below, name)))
+            return name if name.startswith('/') else '/' + '/'.join(filter(None, (self._below(), name)))
 
         remaps = {qualified(old): qualified(new) for old, new in self.settings.get('ros_remaps', ())}
         return [remaps.get(topic, topic) for topic in map(qualified, words(self.settings['topics']))]
+
+    def _below(self):
+        """The namespace of relative names: that of an including launch file, and the argument's."""
+        return '/'.join(filter(None, (part.strip('/') for part in (self.settings.get('ros_namespace', ''), self.settings['namespace']))))
 
     def run(self, clients):
         """Actions that start the manager and, once it serves, the clients. A manager that already serves is used and not ended."""
@@ -280,9 +286,15 @@ class Host:
         nodes, launch_file = self.settings.get('nodes'), self.settings.get('launch_file')
         if not (nodes or launch_file):
             return self.publishers if role == PUBLISH else self.subscribers
-        named = shlex.split(launch_file) if launch_file else [str(FOLDER / 'nodes.launch.py'), f'nodes:={nodes}', f"namespace:={self.settings['namespace']}"]
-        # A launch of its own: in another network namespace, this one could not load components.
-        return lambda: [self.report.watch_nodes(self._client(['ros2', 'launch', *named], role, 'screen'), role)]
+        # `ros2 launch` refuses an argument without a value.
+        namespace = [f'namespace:={self._below()}'] if self._below() else []
+        named = shlex.split(launch_file) if launch_file else [str(FOLDER / 'nodes.launch.py'), f'nodes:={nodes}', *namespace]
+        # A launch of its own: in another network namespace, this one could not load components. It needs 10 s to kill nodes that do not end.
+        def start():
+            action = self._client(['ros2', 'launch', *named], role, 'screen', sigterm_timeout='15', sigkill_timeout='5')
+            return [self.report.watch_nodes(action, role)]
+
+        return start
 
     def publishers(self):
         """`rgaps pub` for each topic."""
@@ -318,8 +330,8 @@ class Host:
     def _flags(self, flags):
         return [flag for name, (value, flag) in flags.items() if self.settings[name] == value]
 
-    def _client(self, command, name, output):
-        return ExecuteProcess(cmd=[*self.prefix, *command], name=name, output=output, additional_env=self.environment)
+    def _client(self, command, name, output, **more):
+        return ExecuteProcess(cmd=[*self.prefix, *command], name=name, output=output, additional_env=self.environment, **more)
 
 
 def setup(function):

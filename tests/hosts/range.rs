@@ -1,8 +1,8 @@
 //! Open hosts find each other without configured addresses.
 
-use rgaps_testing::{RuntimeDir, manager};
+use rgaps_testing::{Ended, RuntimeDir, manager};
 
-use crate::world::World;
+use crate::world::{LIMIT, World, within_limit};
 
 const MESSAGES: usize = 5;
 
@@ -37,6 +37,33 @@ fn hosts_that_start_before_their_network_find_each_other_once_it_is_there() {
             world.hosts[host].interface_up().unwrap();
         }
     });
+}
+
+#[test]
+fn a_manager_ends_when_told_to_while_it_waits_for_a_network() {
+    let Some(world) = world() else { return };
+    world.hosts[0].interface_down().unwrap();
+    let mut manager = world.manager(0, "rgapsd");
+    let waits = within_limit(|| manager.errors().contains("no network interface is up").then_some(()));
+    assert!(waits.is_some(), "{}", manager.errors());
+    manager.child.terminate().unwrap();
+    assert!(matches!(manager.child.wait_within(LIMIT).unwrap(), Ended::Exited(status) if status.success()));
+}
+
+#[test]
+fn hosts_that_a_zenoh_file_links_need_no_multicast() {
+    let Some(mut world) = world() else { return };
+    for (host, text) in
+        [r#"{listen: {endpoints: ["tcp/0.0.0.0:7447"]}}"#, r#"{connect: {endpoints: ["tcp/10.77.0.1:7447"]}}"#]
+            .into_iter()
+            .enumerate()
+    {
+        ip(&world, host, &["link", "set", "eth0", "multicast", "off"]);
+        let file = world.folder("zenoh").join(format!("{host}.json5"));
+        std::fs::write(&file, text).unwrap();
+        world.set_on(host, "RGAPS_ZENOH_CONFIG", file.to_str().unwrap());
+    }
+    exchange(&world, || ());
 }
 
 #[test]

@@ -297,22 +297,23 @@ fn multicast() -> Finding {
 /// How hosts find each other, if by multicast, on these interfaces.
 fn of_multicast(scouts: bool, interfaces: &str, others: usize) -> Finding {
     const WHAT: &str = "multicast";
-    const PEERS: &str = "let one host listen (listen = \"tcp/0.0.0.0:7447\") and name it on the others (peers = [\"tcp/ADDRESS:7447\"])";
+    const PEERS: &str = "let the hosts name each other (peers = [\"tcp/ADDRESS:7447\"])";
     match (scouts, interfaces.is_empty(), others) {
         (false, ..) => Finding::ok(WHAT, "not used"),
-        (true, true, _) => Finding::limited(
+        (true, true, 0) => Finding::limited(
             WHAT,
-            "no interface is up that has an IPv4 address and multicast: no other host is found",
+            "no interface is up that has an IPv4 address and multicast",
             format!("bring up the network (ip address); or {PEERS}"),
         ),
+        (true, true, _) => Finding::ok(WHAT, "no interface has it; the other hosts were found by `peers`"),
         (true, false, 0) => Finding::limited(
             WHAT,
-            format!("on {interfaces}; no other host was found"),
+            format!("{interfaces}; no other host was found"),
             format!(
-                "nothing, if there is no other host; else let UDP to {MULTICAST_GROUP} pass firewalls and switches, or {PEERS}"
+                "nothing, if there is no other host; else let UDP to {MULTICAST_GROUP} pass firewalls and switches, restart rgapsd if its log names an interface that came up later, or {PEERS}"
             ),
         ),
-        (true, false, _) => Finding::ok(WHAT, format!("on {interfaces}")),
+        (true, false, _) => Finding::ok(WHAT, interfaces),
     }
 }
 

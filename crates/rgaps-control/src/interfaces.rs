@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::text::plain;
 
-/// An interface that is up, and its IPv4 address.
+/// An interface that is up and has multicast, and its IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interface {
     name: String,
@@ -21,20 +21,11 @@ impl fmt::Display for Interface {
     }
 }
 
-/// The interfaces of this network namespace on which multicast can reach other hosts now.
+/// The interfaces of this network namespace on which zenoh would scout now.
 pub fn multicast_interfaces() -> BTreeSet<Interface> {
-    usable(|interface| interface.is_multicast())
-}
-
-/// Whether an interface other than loopback is up and has an IPv4 address.
-pub(crate) fn there_is_one() -> bool {
-    !usable(|_| true).is_empty()
-}
-
-fn usable(fits: impl Fn(&pnet_datalink::NetworkInterface) -> bool) -> BTreeSet<Interface> {
     let usable = pnet_datalink::interfaces()
         .into_iter()
-        .filter(|interface| interface.is_up() && interface.is_running() && !interface.is_loopback() && fits(interface));
+        .filter(|interface| interface.is_up() && interface.is_running() && interface.is_multicast());
     let found = usable.filter_map(|interface| {
         let ipv4 = |ip: IpAddr| if let IpAddr::V4(address) = ip { Some(address) } else { None };
         let address = interface.ips.iter().find_map(|network| ipv4(network.ip()))?;
@@ -48,17 +39,21 @@ pub fn format_interfaces<'a>(interfaces: impl IntoIterator<Item = &'a Interface>
     interfaces.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// An interface for tests.
+#[cfg(test)]
+pub(crate) fn interface(name: &str, last: u8) -> Interface {
+    Interface { name: name.to_owned(), address: Ipv4Addr::new(10, 0, 0, last) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_are_named_with_their_addresses_and_loopback_is_none_of_them() {
-        let interface = |name: &str, last| Interface { name: name.to_owned(), address: Ipv4Addr::new(10, 0, 0, last) };
+    fn interfaces_are_named_with_their_addresses() {
         assert_eq!(
             format_interfaces(&[interface("eth0", 1), interface("wlan\u{1b}0", 2)]),
             "eth0 (10.0.0.1), wlan\\u{1b}0 (10.0.0.2)"
         );
-        assert!(multicast_interfaces().iter().all(|interface| !interface.address.is_loopback()));
     }
 }

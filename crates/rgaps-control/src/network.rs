@@ -27,16 +27,15 @@ use zenoh::{Session, Wait};
 use crate::announcements::{Announcement, Announcements, Scope};
 use crate::announcer::{Announcer, Declare, StopSignal};
 use crate::config::Config;
-use crate::interfaces::{self, format_interfaces, multicast_interfaces};
+use crate::interfaces::{format_interfaces, multicast_interfaces};
 use crate::limits::Limits;
 use crate::names::{HostId, TopicKey};
-use crate::range::Range;
 use crate::reach::Seen;
 use crate::rediscovery::Rediscovery;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 pub use crate::zenoh_config::fuzz_zenoh_config;
-use crate::zenoh_config::{introducer, zenoh_config};
+use crate::zenoh_config::{introducer, is_found_by_multicast_only, zenoh_config};
 
 /// Bytes of an announcement, at most: its key has twice as many, and must fit into one 64 KiB batch of zenoh.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
@@ -147,7 +146,7 @@ impl Network {
         let joining = JoinParameters {
             zenoh,
             introducer: introducer(config)?,
-            needs: Needs::of(config),
+            waits_for_multicast: is_found_by_multicast_only(config)?,
             host,
             name: name.to_owned(),
             sink: Arc::new(sink),
@@ -188,61 +187,42 @@ struct JoinParameters {
     zenoh: zenoh::Config,
     /// If hosts find each other by multicast.
     introducer: Option<zenoh::Config>,
-    needs: Needs,
+    /// Nothing but multicast finds other hosts: then zenoh must not open before there is an interface for it.
+    waits_for_multicast: bool,
     host: HostId,
     name: String,
     sink: Sink,
     session: SharedSession,
 }
 
-/// The interface that must be up before this host joins: zenoh reads the interfaces once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
-    Nothing,
-    /// Any but loopback, since hosts are named.
-    Interface,
-    /// One with multicast, which alone finds hosts.
-    Multicast,
-}
-
-impl Needs {
-    fn of(config: &Config) -> Self {
-        match (config.range(), config.scouts() && config.peers.is_empty() && config.listen.is_empty()) {
-            (Range::Open, true) => Self::Multicast,
-            (Range::Open, false) => Self::Interface,
-            _ => Self::Nothing,
-        }
-    }
-}
-
 impl JoinParameters {
     fn can_join(&self) -> bool {
-        match self.needs {
-            Needs::Nothing => true,
-            Needs::Interface => interfaces::there_is_one(),
-            Needs::Multicast => !multicast_interfaces().is_empty(),
-        }
+        !(self.waits_for_multicast && multicast_interfaces().is_empty())
     }
 
-    /// Waits for the interface that this host needs, and joins. None if the announcer ends before that.
-    fn wait_and_join(self, stop: &StopSignal) -> Option<Membership> {
+    /// Waits for an interface with multicast, and joins. None if the announcer ends before that.
+    fn wait_and_join(&self, stop: &StopSignal) -> Option<Membership> {
         tracing::warn!(
-            "no network interface is up that has an IPv4 address: until one is, this host finds no other, and none finds it"
+            "no network interface is up that has multicast and an IPv4 address: until one is, this host finds no other, and none finds it"
         );
-        while !self.can_join() {
+        loop {
             if stop.wait_for(JOIN_POLL) {
                 return None;
             }
+            if self.can_join() {
+                match self.join() {
+                    Ok(membership) => return Some(membership),
+                    Err(error) => tracing::error!(%error, "this host could not join the network, and tries again"),
+                }
+            }
         }
-        self.join()
-            .map_err(|error| tracing::error!(%error, "this host could not join the network; restart rgapsd"))
-            .ok()
     }
 
-    fn join(self) -> Result<Membership, NetworkError> {
-        let Self { zenoh, introducer, needs: _, host, name, sink, session: shared } = self;
+    fn join(&self) -> Result<Membership, NetworkError> {
+        let Self { zenoh, introducer, waits_for_multicast: _, host, name, sink, session: shared } = self;
+        let (host, sink, introducer) = (*host, sink.clone(), introducer.clone());
         let scouted = multicast_interfaces();
-        let session = zenoh::open(zenoh).wait().map_err(failed("joining the network"))?;
+        let session = zenoh::open(zenoh.clone()).wait().map_err(failed("joining the network"))?;
         session
             .info()
             .link_events_listener()

@@ -146,7 +146,13 @@ fn rediscover(session: &Session, introducer: &Zenoh, scouted: &mut BTreeSet<Inte
     while ended.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
         if looked.elapsed() >= INTERFACE_CHECK {
             looked = Instant::now();
-            warn_of_new(scouted, multicast_interfaces());
+            let new = take_new(scouted, multicast_interfaces());
+            if !new.is_empty() {
+                tracing::warn!(
+                    interfaces = format_interfaces(&new),
+                    "came up later than rgapsd, so hosts there are not found by multicast: restart rgapsd, or name them in `peers`"
+                );
+            }
         }
         lost.handle_links(Instant::now(), &links(session));
         let probes = lost.poll_probes(Instant::now());
@@ -163,18 +169,9 @@ fn rediscover(session: &Session, introducer: &Zenoh, scouted: &mut BTreeSet<Inte
     }
 }
 
-/// Warns, once for each, of interfaces that are not scouted on. True if there are any.
-fn warn_of_new(scouted: &mut BTreeSet<Interface>, found: BTreeSet<Interface>) -> bool {
-    let new: Vec<Interface> = found.into_iter().filter(|interface| !scouted.contains(interface)).collect();
-    if !new.is_empty() {
-        tracing::warn!(
-            interfaces = format_interfaces(&new),
-            "came up later than rgapsd, so hosts there are not found by multicast: restart rgapsd, or name them in `peers`"
-        );
-    }
-    let is_new = !new.is_empty();
-    scouted.extend(new);
-    is_new
+/// The interfaces that are not scouted on, each once.
+fn take_new(known: &mut BTreeSet<Interface>, found: BTreeSet<Interface>) -> Vec<Interface> {
+    found.into_iter().filter(|interface| known.insert(interface.clone())).collect()
 }
 
 /// The address in a TCP locator.
@@ -243,6 +240,16 @@ fn introduce(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interfaces::interface;
+
+    #[test]
+    fn each_interface_that_comes_up_later_is_taken_once() {
+        let mut known = BTreeSet::from([interface("eth0", 1)]);
+        let found = BTreeSet::from([interface("eth0", 1), interface("late0", 2)]);
+        assert_eq!(take_new(&mut known, found.clone()), [interface("late0", 2)]);
+        assert!(take_new(&mut known, found).is_empty());
+        assert!(take_new(&mut known, BTreeSet::new()).is_empty());
+    }
 
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 2], port))

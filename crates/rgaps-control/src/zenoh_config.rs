@@ -47,8 +47,10 @@ const SUBJECTS_MISSING: [(&str, &str); 2] = [
 const BLOCKED_MS: u64 = 1000;
 /// For each kind of zenoh node: no kinds of nodes.
 const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
-/// Where a host listens if `peers` is set and `listen` is not: zenoh's port, and one that the kernel chooses.
-const LISTEN_OF_PEER: [&str; 2] = ["tcp/[::]:7447", "tcp/[::]:0"];
+/// zenoh's port, on which a host listens if `peers` is set and `listen` is not, beside one that the kernel chooses.
+const PORT: u16 = 7447;
+/// Every address of this host, of IPv6 and IPv4.
+const ANY: &str = "[::]";
 const ONLY_TCP: &str = "only links over tcp are built in";
 
 /// The configuration for zenoh; `None` if it shall not run.
@@ -110,14 +112,29 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     if !config.peers.is_empty() {
         set("connect/endpoints", list(&config.peers))?;
     }
+    let any = any_address();
     if !config.listen.is_empty() {
         set("listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
     } else if !config.peers.is_empty() && listens_by_default {
         // Hosts that name each other as peers need no `listen`. Where another process has the port, this host is reached over its own links only.
-        set("listen/endpoints", list(&LISTEN_OF_PEER.map(str::to_owned)))?;
+        set("listen/endpoints", list(&[format!("tcp/{any}:{PORT}"), format!("tcp/{any}:0")]))?;
         set("listen/exit_on_failure", "false".to_owned())?;
+    } else if listens_by_default && any != ANY {
+        set("listen/endpoints", list(&[format!("tcp/{any}:0")]))?;
     }
     Ok(Some(zenoh))
+}
+
+/// Whether this host and others can only find each other by multicast, on the interfaces that zenoh finds when it opens.
+pub(crate) fn is_found_by_multicast_only(config: &Config) -> Result<bool, NetworkError> {
+    let Some(zenoh) = zenoh_config(config)?.filter(|_| config.scouts() && config.listen.is_empty()) else {
+        return Ok(false);
+    };
+    // What `with_ours` sets without `peers` and `listen`, and what a file may set.
+    let listen = zenoh.get_json("listen/endpoints").unwrap_or_default();
+    let is_default = |key: &str| zenoh.get_json(key).ok() == Zenoh::default().get_json(key).ok();
+    let keys = ["connect/endpoints", "scouting/multicast/address", "scouting/multicast/interface"];
+    Ok((is_default("listen/endpoints") || listen == r#"["tcp/0.0.0.0:0"]"#) && keys.into_iter().all(is_default))
 }
 
 /// The configuration of a session that introduces hosts to this one: it neither scouts nor listens. `None` if scouting is off.
@@ -127,6 +144,12 @@ pub(crate) fn introducer(config: &Config) -> Result<Option<Zenoh>, NetworkError>
         zenoh.insert_json5(key, value).map_err(|error| failed(format!("{key}: {error}")))?;
     }
     Ok(Some(zenoh))
+}
+
+/// Every address of this host: of IPv4 only, if its kernel has no IPv6, or keeps both apart.
+fn any_address() -> &'static str {
+    let is_apart = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|text| text.trim() == "1");
+    if !is_apart && std::net::TcpListener::bind("[::]:0").is_ok() { ANY } else { "0.0.0.0" }
 }
 
 fn failed(message: String) -> NetworkError {
