@@ -120,7 +120,10 @@ fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
     let host = Host::new("announcements");
     assert!(outcome(host.rgaps(&["topic", "list"]).env("RGAPS_ENDPOINTS_HOST_MAX", "20")).0);
     let network = honest(&host);
-    for number in 0..50 {
+    // The announcements of a host whose name has not arrived yet are refused by its id.
+    announce(&network, "t0");
+    until("the honest host is known", || is_listed(&host, "/t0"));
+    for number in 1..50 {
         announce(&network, &format!("t{number}"));
     }
     // Two counters, which the manager notes one after the other.
