@@ -188,6 +188,8 @@ fn where_cards_register_no_gpu_memory_messages_arrive_and_the_doctor_says_why() 
     world.set("LD_LIBRARY_PATH", folder.to_str().unwrap());
     world.set("RGAPS_DEVICE", "cuda:0");
     world.set("RGAPS_GPU_DIRECT", "true");
+    // Also where the tests run without grants: memory that is not granted is not tried.
+    world.set("RGAPS_RDMA_LANDING_BYTES", "128KiB");
     world.set("RGAPS_TEST_STANDIN_GPU_DIRECT", "1");
     let file = array(&world, MIB);
     let mut subscriber = subscriber(&world);
