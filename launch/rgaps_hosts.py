@@ -11,7 +11,7 @@ import shlex
 import subprocess
 from signal import SIGINT
 
-from launch.actions import DeclareLaunchArgument, EmitEvent, ExecuteProcess, OpaqueFunction, RegisterEventHandler
+from launch.actions import DeclareLaunchArgument, EmitEvent, ExecuteProcess, OpaqueFunction, RegisterEventHandler, TimerAction
 from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown, matches_action
 from launch.events.process import SignalProcess
@@ -25,6 +25,9 @@ EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 # Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
+
+# Seconds in which publishers must end after they were asked to; then the launch kills them.
+END_TIMEOUT = 15.0
 
 # What a host does.
 PUBLISH, SUBSCRIBE = 'publish', 'subscribe'
@@ -187,8 +190,9 @@ class Report:
         left = self.running.intersection(self.publishers)
         if left:
             told, self.told = self.told, self.told | left
-            return [EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher)))
-                    for publisher in left - told]
+            late = EmitEvent(event=Shutdown(reason='publishers have not ended when asked to'))
+            return [*(EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher)))
+                      for publisher in left - told), TimerAction(period=END_TIMEOUT, actions=[late])]
         return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
 
     def _sum_up(self):

@@ -22,7 +22,9 @@ class Program:
         self.name = name
         self.path = os.path.join(world.folder, f'{len(world.programs)}-{name}.log')
         with open(self.path, 'wb') as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+            # A shell that runs tests in the background makes them, and their children, ignore SIGINT.
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+                                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
     def output(self):
         with open(self.path, encoding='utf-8', errors='replace') as log:

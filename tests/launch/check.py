@@ -66,7 +66,7 @@ def stand_in():
 
     names = {
         'launch': ['LaunchDescription'],
-        'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler', 'Shutdown'],
+        'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler', 'Shutdown', 'TimerAction'],
         'launch.event_handlers': ['OnProcessExit', 'OnProcessIO'],
         'launch.events': ['Shutdown', 'matches_action'],
         'launch.events.process': ['SignalProcess'],
