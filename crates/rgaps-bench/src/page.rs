@@ -41,6 +41,31 @@ pub(super) type Proof = [u64; 4];
 
 const _: () = assert!(PROOF + SLOTS * size_of::<Proof>() as u64 <= PAGE_BYTES);
 
+/// A process exits after this long without a round.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// Tells a process when to exit: the bench has ended it, has died, or has been silent for long.
+pub(super) struct BenchWatch {
+    bench: u32,
+    since: Instant,
+}
+
+impl BenchWatch {
+    pub(super) fn new() -> Self {
+        Self { bench: std::os::unix::process::parent_id(), since: Instant::now() }
+    }
+
+    pub(super) fn should_run(&self, page: &Page) -> bool {
+        let is_alone = std::os::unix::process::parent_id() != self.bench;
+        !is_alone && self.since.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK
+    }
+
+    /// The bench has started a round.
+    pub(super) fn renew(&mut self) {
+        self.since = Instant::now();
+    }
+}
+
 /// The page, as mapped by the bench or by one of its processes.
 pub(super) struct Page {
     fd: OwnedFd,

@@ -19,7 +19,7 @@ struct Topics {
 
 /// Runs `rgaps hosts`.
 pub fn run(format: Format) -> Result<(), CommandError> {
-    // Before the manager is asked: the node may start one.
+    // The node comes first: it may start the manager.
     let node = Node::new("rgaps hosts")?;
     let topics = node.topics()?;
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rgaps::device::{Backend, Choice};
 use rgaps::types::Bytes;
@@ -22,11 +22,9 @@ use super::bell::{waiting, waking};
 use super::content::Content;
 use super::copies::{Block, Staging, bare_to_host, pinned};
 use crate::BenchError;
-use crate::page::{MARK, Page, open, path};
+use crate::page::{BenchWatch, MARK, Page, open, path};
 
 const BENCH: &str = "gpu-role";
-/// A process exits after this long without a message.
-const SILENCE: Duration = Duration::from_secs(600);
 /// How often it checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
 /// Offset of a message's length in a payload's first page.
@@ -260,28 +258,6 @@ impl Topic {
         let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
         let subscriber = node.subscriber_with(&self.topic, qos).map_err(failed)?;
         Ok((node, subscriber))
-    }
-}
-
-/// Tells whether the bench still runs.
-struct BenchWatch {
-    bench: u32,
-    since: Instant,
-}
-
-impl BenchWatch {
-    fn new() -> Self {
-        Self { bench: std::os::unix::process::parent_id(), since: Instant::now() }
-    }
-
-    /// False once the bench has ended, was killed, or has been silent for too long.
-    fn should_run(&self, page: &Page) -> bool {
-        let is_alone = std::os::unix::process::parent_id() != self.bench;
-        !is_alone && self.since.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK
-    }
-
-    fn renew(&mut self) {
-        self.since = Instant::now();
     }
 }
 

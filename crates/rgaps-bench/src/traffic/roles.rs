@@ -18,14 +18,12 @@ use rgaps_shm::notify::Wait;
 
 use super::tally::Tally;
 use crate::notify::BareWait;
-use crate::page::{MARK, Page};
+use crate::page::{BenchWatch, MARK, Page};
 use crate::{BenchError, host};
 
 const BENCH: &str = "traffic";
 /// How often a process checks whether to exit.
 const TICK: Duration = Duration::from_millis(500);
-/// A process exits after this long without a round.
-const SILENCE: Duration = Duration::from_secs(300);
 /// Bytes of the time of publication, at the start of a message that has room for it.
 const STAMP: usize = 8;
 /// What is read from a socket at once.
@@ -95,23 +93,6 @@ pub struct SubscriberArgs {
     slow_us: Option<u64>,
 }
 
-/// Tells a process when to exit: the bench has ended it, has died, or has been silent for long.
-struct BenchWatch {
-    bench: u32,
-    since: Instant,
-}
-
-impl BenchWatch {
-    fn new() -> Self {
-        Self { bench: std::os::unix::process::parent_id(), since: Instant::now() }
-    }
-
-    fn should_run(&self, page: &Page) -> bool {
-        let is_alone = std::os::unix::process::parent_id() != self.bench;
-        !is_alone && self.since.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK
-    }
-}
-
 /// Where a publisher process writes its messages.
 enum Source {
     Topic { publisher: Publisher<Bytes>, _node: Node },
@@ -156,7 +137,8 @@ fn publish_rounds(args: &PublisherArgs, page: &Page) -> Result<(), BenchError> {
             wait.wait(TICK).map_err(failed)?;
             continue;
         }
-        (last, watch.since) = (round, Instant::now());
+        last = round;
+        watch.renew();
         let start = Instant::now();
         for number in 0..args.messages {
             let due = start + Duration::from_nanos(args.pause_ns * number);
@@ -226,7 +208,7 @@ fn subscribe_rounds(args: &SubscriberArgs, page: &Page) -> Result<(), BenchError
             continue;
         }
         let now = clock::monotonic_ns();
-        watch.since = Instant::now();
+        watch.renew();
         for stamp in &stamps {
             tally.set_latency(slot, count, now.saturating_sub(*stamp))?;
             count += 1;
