@@ -10,13 +10,14 @@ here are listed with `skipped:`.
 import contextlib
 import glob
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 
-from world import SECONDS_MAX, Failed, World
+from world import SECONDS_MAX, Failed, World, discovery
 
 RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_rgaps']
 SAMPLES = 30
@@ -62,7 +63,10 @@ def expect(line, wanted):
 
 def in_one_process(context, world):
     host = world.host()
-    host.run('in_process', context.in_process).passes()
+    program = host.run('in_process', context.in_process)
+    program.passes()
+    for reason, name in re.findall(r': Skipped\n(.*)\n+\[ *SKIPPED *\] (\S+) \(', program.output()):
+        print(f'skipped: {world.rmw} {name}: {reason}')
 
 
 def in_one_process_on_a_gpu(context, world):
@@ -90,7 +94,7 @@ def across_hosts_samples_arrive_equal_and_no_subscriber_gets_a_copy(context, wor
         return 'no root, no network namespaces'
     ids = world.pair_of_namespaces()
     hosts = []
-    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'SUBNET'
+    os.environ.update(discovery('SUBNET'))
     try:
         for place, namespace in enumerate(ids, 1):
             hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447', 'multicast=false')))
@@ -101,7 +105,7 @@ def across_hosts_samples_arrive_equal_and_no_subscriber_gets_a_copy(context, wor
         expect(local.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         expect(publisher.passes(), f'published {SAMPLES}')
     finally:
-        os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+        os.environ.update(discovery('LOCALHOST'))
     return None
 
 
@@ -234,7 +238,8 @@ def has_rosbag2():
 
 
 def record(host, name, bag, topic, environment=None):
-    return host.run(name, 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, '--topics', topic, **(environment or {}))
+    topics = [topic] if os.environ.get('ROS_DISTRO') == 'humble' else ['--topics', topic]
+    return host.run(name, 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, *topics, **(environment or {}))
 
 
 def records_pictures(world, host, environment):
@@ -289,7 +294,7 @@ def main():
         os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
     if os.geteuid() == 0:
         subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    os.environ.update(discovery('LOCALHOST'))
     context = Context(prefix, build)
     rmws = os.environ.get('TEST_RMWS', ' '.join(RMWS)).split()
     failed = 0

@@ -16,7 +16,13 @@
 #include <vector>
 
 #include "in_process.hpp"
+// Humble's rclcpp has no events executor.
+#if __has_include("rclcpp/experimental/executors/events_executor/events_executor.hpp")
 #include "rclcpp/experimental/executors/events_executor/events_executor.hpp"
+#define HAS_EVENTS_EXECUTOR 1
+#else
+#define HAS_EVENTS_EXECUTOR 0
+#endif
 
 namespace {
 
@@ -152,6 +158,7 @@ TEST(ThreadsIntraProcess, samples_that_several_threads_publish_through_one_publi
   samples_that_several_threads_publish_through_one_publisher_all_arrive(true);
 }
 
+#if HAS_EVENTS_EXECUTOR
 void an_executor_of_events_gets_every_sample_in_order(bool intra_process) {
   constexpr int samples = 60;
   World world(with(intra_process));
@@ -171,6 +178,9 @@ void an_executor_of_events_gets_every_sample_in_order(bool intra_process) {
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(subscription->refused_count(), 0u);
 }
+#else
+void an_executor_of_events_gets_every_sample_in_order(bool) { GTEST_SKIP() << "this rclcpp has no events executor"; }
+#endif
 
 TEST(Threads, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(false); }
 TEST(ThreadsIntraProcess, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(true); }

@@ -11,6 +11,13 @@ import time
 SECONDS_MAX = 90
 
 
+def discovery(where):
+    """The environment in which nodes discover each other on this machine (LOCALHOST) or in the network (SUBNET). Humble knows only the older variable,
+    of which later distros warn."""
+    older = {'ROS_LOCALHOST_ONLY': '1' if where == 'LOCALHOST' else '0'} if os.environ.get('ROS_DISTRO') == 'humble' else {}
+    return {'ROS_AUTOMATIC_DISCOVERY_RANGE': where, **older}
+
+
 class Failed(Exception):
     """A failed test, with its reason."""
 

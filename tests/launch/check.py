@@ -202,11 +202,11 @@ INCLUDING = """
 from launch import LaunchDescription
 from launch.actions import GroupAction, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch_ros.actions import PushROSNamespace, SetRemap
+from launch_ros.actions import PushRosNamespace, SetRemap
 
 def generate_launch_description():
     return LaunchDescription([GroupAction([
-        PushROSNamespace('robot'), SetRemap('camera/front', '/eyes/left'),
+        PushRosNamespace('robot'), SetRemap('camera/front', '/eyes/left'),
         IncludeLaunchDescription(PythonLaunchDescriptionSource('{file}'), launch_arguments={{
             'topics': 'camera/front,camera/back', 'count': '10', 'subscribers': '1'}}.items())])])
 """

@@ -22,7 +22,7 @@ from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
-from world import SECONDS_MAX, Failed, World  # noqa: E402
+from world import SECONDS_MAX, Failed, World, discovery  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 RMWS = ['rmw_fastrtps_cpp', 'rmw_rgaps']
@@ -375,7 +375,7 @@ def two_hosts_launched_apart_find_each_other_by_peer(world):
     for part, folder, namespace, peer in (('publish', publish, namespaces[0], '10.77.0.2'), ('subscribe', subscribe, namespaces[1], '10.77.0.1')):
         os.mkdir(folder, 0o700)
         command = ['ros2', 'launch', 'rgaps_examples', f'tensors_{part}.launch.py', 'count:=30', f'peer:={peer}']
-        environment = {'RGAPS_RUNTIME_DIR': folder, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET'}
+        environment = {'RGAPS_RUNTIME_DIR': folder, **discovery('SUBNET')}
         runs[part] = world.run(part, command, namespace, environment)
     runs['subscribe'].passes()
     if 'frames 30 lost 0 mismatched 0' not in runs['subscribe'].output():
@@ -424,7 +424,7 @@ def main():
         os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
     if os.geteuid() == 0:
         subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    os.environ.update(discovery('LOCALHOST'))
     failed = 0
     for rmw in os.environ.get('TEST_RMWS', ' '.join(RMWS)).split():
         if not there_is(rmw):

@@ -12,6 +12,9 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "rgaps_ros" / "test"))
+from world import discovery  # noqa: E402
+
 RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_rgaps")
 # Long enough for a busy machine; a program that takes longer hangs.
 LONG = 120.0
@@ -123,7 +126,7 @@ class OnRmw:
         self.common = {
             "RMW_IMPLEMENTATION": self.rmw,
             "ROS_DOMAIN_ID": str(next(OnRmw.domains)),
-            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+            **discovery("LOCALHOST"),
             "RGAPS_DEVICE": "host",
         }
         self.here = self.host()
@@ -208,7 +211,7 @@ class OnRmw:
             peer = hosts.addresses[1 - place]
             environments.append(
                 self.host(
-                    ROS_AUTOMATIC_DISCOVERY_RANGE="SUBNET",
+                    **discovery("SUBNET"),
                     RGAPS_MULTICAST="off",
                     RGAPS_LISTEN=f"tcp/{address}:7447",
                     RGAPS_PEERS=f"tcp/{peer}:7447",

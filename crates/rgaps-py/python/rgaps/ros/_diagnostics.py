@@ -5,8 +5,7 @@ import threading
 import weakref
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
+from rclpy.clock import Clock, ClockType
 
 from .._errors import ClosedError
 

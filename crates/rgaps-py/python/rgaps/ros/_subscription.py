@@ -4,18 +4,23 @@ import functools
 import inspect
 
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.subscription import Subscription as RosSubscription
 
 from .._rgaps import ros as policy
 from . import _diagnostics
 from ._messages import message_class, readable
 from ._node import overridden, requested, resolved
 
+# rclpy has both since Iron.
+_HAS_MESSAGE_INFO = hasattr(RosSubscription, "CallbackType")
+_HAS_PUBLISHER_COUNT = hasattr(RosSubscription, "get_publisher_count")
+
 
 class Subscription:
     """Calls `callback(sample)`, or `callback(sample, message_info)`, with each `rgaps.Sample` of a topic, from the node's executor.
 
     `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
-    `qos_overriding_options` are those of `Node.create_subscription`. The callback may be a coroutine function.
+    `qos_overriding_options` are those of `Node.create_subscription`. The callback may be a coroutine function. Humble's rclpy has no message info.
 
     If a descriptor's sample cannot be taken (the descriptor is a replay, the message is freed, or it did not arrive in time), the descriptor is
     counted in `refused` and logged once for each publisher and reason. A descriptor that was in flight when the subscription was made is
@@ -88,8 +93,10 @@ class Subscription:
         return self._core.payloads.early
 
     def get_publisher_count(self):
-        """Number of matched ROS publishers."""
-        return self._subscription.get_publisher_count()
+        """Number of matched ROS publishers; on Humble, of all ROS publishers of the topic, because its rclpy does not tell which ones match."""
+        if _HAS_PUBLISHER_COUNT:
+            return self._subscription.get_publisher_count()
+        return self._node.count_publishers(self._subscription.topic_name)
 
     def destroy(self):
         """Destroys the subscription in ROS and in the core. Samples that the callback kept stay valid."""
@@ -139,6 +146,8 @@ def _on_descriptor(callback, take_by_handle):
     takes_info = not _takes(callback, 1)
     if takes_info and not _takes(callback, 2):
         raise TypeError("the callback of a subscription must take a sample, or a sample and its message info")
+    if takes_info and not _HAS_MESSAGE_INFO:
+        raise TypeError("the callback of a subscription must take a sample alone: this rclpy gives no message info (rclpy has it since Iron)")
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):
 
         async def with_info(serialized, info):
