@@ -116,6 +116,7 @@ fn print_info(topic: &TopicSummary) {
     output::line(format_args!("publishers   {}", hosts(topic.publishers, &topic.publishing_hosts)));
     output::line(format_args!("subscribers  {}", hosts(topic.subscribers, &topic.subscribing_hosts)));
     output::line(format_args!("memory here  {}", output::bytes(topic.resident_bytes as f64)));
+    output::line(format_args!("lost here    {} messages, by the subscribers that are here now", topic.lost));
     for link in &topic.links {
         output::line(format_args!("link         {link}"));
     }

@@ -472,6 +472,7 @@ impl Manager {
             mismatches: Vec::new(),
             links: Vec::new(),
             resident_bytes: 0,
+            lost: 0,
             key,
         }
     }
@@ -497,6 +498,7 @@ impl Manager {
             mismatches: shortened(topic.reported.iter().cloned().collect()),
             links: shortened(links),
             resident_bytes: topic.resident_bytes(),
+            lost: topic.slot_table.lost(),
         }
     }
 
@@ -583,6 +585,7 @@ mod tests {
                 mismatches: lines(bytes),
                 links: lines(bytes),
                 resident_bytes: u64::MAX,
+                lost: u64::MAX,
             };
             let reply = Ok(Reply::Topics { topics: vec![summary], more: true });
             let text = serde_json::to_string(&ToClient::Reply { id: u64::MAX, reply }).unwrap();

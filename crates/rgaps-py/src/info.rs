@@ -104,6 +104,8 @@ mapping! {
         links: Vec<String>,
         /// Bytes of memory that the topic uses on this host.
         resident_bytes: u64,
+        /// Messages that the subscribers of this host have lost.
+        lost: u64,
     }
 }
 
@@ -217,6 +219,7 @@ impl From<rgaps::TopicSummary> for TopicSummary {
             mismatches: found.mismatches,
             links: found.links,
             resident_bytes: found.resident_bytes,
+            lost: found.lost,
         }
     }
 }

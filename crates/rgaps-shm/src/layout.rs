@@ -27,7 +27,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 10;
+pub const LAYOUT_VERSION: u32 = 11;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -189,6 +189,8 @@ pub struct SubscriberWords {
     /// Not 0 while it sleeps or is about to: the count of publications that it sleeps on, or 1 for 0. Publishers make the system call only if a
     /// subscriber sleeps that they have not woken since.
     pub asleep: AtomicU32,
+    /// Losses, here and in the record, before its first take by name, which do not count if takes by name come in order.
+    pub forgiven: AtomicU64,
 }
 
 /// State of a publisher or subscriber slot, the low half of its state word.
@@ -302,7 +304,7 @@ const _: () = {
     assert!(PUBLISHERS_OFFSET.is_multiple_of(128));
     assert!(size_of::<PublisherRecord>() == 128);
     assert!(size_of::<SubscriberRecord>() == 64);
-    assert!(size_of::<SubscriberWords>() == 128);
+    assert!(size_of::<SubscriberWords>() == 192);
     assert!(size_of::<MessageEntry>() == 1216);
     // Attach checks these words; in one cache line, they are all there or all missing.
     assert!(offset_of!(Header, topic) < 64);

@@ -303,6 +303,7 @@ fn handles_in_order_lose_earlier_messages_but_none_before_the_first_take() {
     let mut reader = host.subscriber(30);
     reader.expect_handles_in_order();
     host.slot_table.count_lost(9, reader.joined());
+    assert_eq!(host.slot_table.lost(), 9);
     for _ in 0..10 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
@@ -313,6 +314,7 @@ fn handles_in_order_lose_earlier_messages_but_none_before_the_first_take() {
     assert_eq!(held(&reader), 0, "nothing was taken");
     let TakenByName::Here(fourth) = take_by_name(&mut reader, named(4)) else { panic!("it was published") };
     assert_eq!((held(&reader), lost(&reader)), (1, 0), "the caller never got the names of the first three");
+    assert_eq!(host.slot_table.lost(), 0);
     assert_eq!(reader.seen_of(77).unwrap().first, 4);
     let TakenByName::Here(seventh) = take_by_name(&mut reader, named(7)) else { panic!("it was published") };
     drop((fourth, seventh));
@@ -323,7 +325,7 @@ fn handles_in_order_lose_earlier_messages_but_none_before_the_first_take() {
     for sequence in 8..=10 {
         assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)), "{sequence}");
     }
-    assert_eq!((held(&reader), lost(&reader)), (0, 2));
+    assert_eq!((held(&reader), lost(&reader), host.slot_table.lost()), (0, 2, 2));
     assert!(
         matches!(take_by_name(&mut reader, of_other), TakenByName::Here(_)),
         "the other publisher's message can still be taken by name"

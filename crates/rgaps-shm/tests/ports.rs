@@ -441,6 +441,7 @@ fn a_loss_on_the_way_is_counted_for_subscribers_that_joined_before_it() {
     let sender = host.reader(slot, false);
     host.slot_table.count_lost(3, last);
     assert_eq!([&early, &late, &sender].map(lost), [3, 0, 0]);
+    assert_eq!(host.slot_table.lost(), 3, "of the host's subscribers, without its senders");
 }
 
 #[test]

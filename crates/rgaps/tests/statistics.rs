@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rgaps::device::DeviceKind;
 use rgaps::types::Bytes;
-use rgaps::{Node, Readiness};
-use rgaps_testing::{RuntimeDir, Watchdog, skipped};
+use rgaps::{History, Node, Readiness, SubscriberQos};
+use rgaps_testing::{RuntimeDir, Watchdog, skipped, until};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -48,4 +48,26 @@ fn a_message_that_all_have_released_is_no_longer_outstanding() {
     drop(sample);
     let after = publisher.statistics();
     assert_eq!((after.outstanding, after.used_bytes), (0, at_start));
+}
+
+#[test]
+fn a_topics_summary_counts_what_its_subscribers_have_lost_until_they_leave() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("lost").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let keep_last = |depth| {
+        let qos = SubscriberQos { history: History::KeepLast(depth), ..SubscriberQos::default() };
+        node.subscriber_with::<Bytes>("lossy", qos).unwrap()
+    };
+    let (shallow, deep) = (keep_last(2), keep_last(100));
+    let publisher = node.publisher::<Bytes>("lossy").unwrap();
+    (1..=5).for_each(|fill| drop(publisher.push(&Bytes::new(10), &[fill; 10]).unwrap()));
+    while shallow.take().unwrap().is_some() {}
+    while deep.take().unwrap().is_some() {}
+    let lost = || node.topics().unwrap()[0].lost;
+    assert_eq!((shallow.statistics().lost, deep.statistics().lost), (3, 0));
+    assert_eq!(lost(), 3);
+    drop(shallow);
+    until("the subscriber has left", || node.topics().unwrap()[0].subscribers == 1);
+    assert_eq!(lost(), 0);
 }

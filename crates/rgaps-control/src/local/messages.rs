@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Version of all messages in this file; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;
@@ -350,6 +350,8 @@ pub struct TopicSummary {
     pub links: Vec<String>,
     /// Bytes of memory that the segment and the pools occupy on this host.
     pub resident_bytes: u64,
+    /// Messages that the subscribers of this host have lost, as far as they know. Those that have left do not count.
+    pub lost: u64,
 }
 
 /// A request was refused. The client keeps what it had.

@@ -4,7 +4,7 @@
 //!             publisher's slot and pool are freed only when none of its messages is left.
 //! Deaths      the manager may be killed anywhere: its successor finds the same words and repeats the steps.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
@@ -263,6 +263,19 @@ impl SlotTable {
         let subscribers = self.subscribers();
         let own = self.active_subscribers().filter_map(|slot| subscribers.pages(slot));
         self.segment.resident_bytes().unwrap_or(0) + own.map(|pages| pages.resident_bytes()).sum::<u64>()
+    }
+
+    /// Messages that living subscribers of this host have lost, as far as they know.
+    pub fn lost(&self) -> u64 {
+        let subscribers = self.subscribers();
+        let of_each = self.active_subscribers().filter_map(|slot| {
+            let record = self.segment.subscriber(slot.index)?;
+            let words = subscribers.pages(slot)?.words();
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            let losses = load(&words.lost).saturating_add(load(&record.lost)).saturating_sub(load(&words.forgiven));
+            (load(&record.remote) == 0).then_some(losses)
+        });
+        of_each.fold(0, u64::saturating_add)
     }
 
     /// Frees the slot of a subscriber that left or died. All that it held counts as released.

@@ -16,6 +16,7 @@
 //!             bounds counts as lost.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 
 use crate::reader::held::Held;
 use crate::reader::peek::{read_life, walk};
@@ -107,7 +108,7 @@ impl ReaderPort {
     fn pass_by(&mut self, taken: Position, name: MessageName) {
         self.advance();
         if self.seen.gives_first() {
-            self.forgiven = self.losses_so_far();
+            self.words().forgiven.store(self.losses_so_far(), Ordering::Relaxed);
         }
         let ends = self.seen.give(name);
         self.pass_by_put_back(name, ends.is_some(), PASSED_MAX);

@@ -95,8 +95,6 @@ pub struct ReaderPort {
     pub(crate) set_aside: VecDeque<Held>,
     /// Messages that takes by name have seen.
     pub(crate) seen: SeenPublishers,
-    /// Losses before the first take by name in order.
-    pub(crate) forgiven: u64,
     pub(crate) wants_history: bool,
     /// It skips no message that history keeps.
     pub(crate) spares_history: bool,
@@ -134,7 +132,6 @@ impl ReaderPort {
             out_of_turn: BTreeSet::new(),
             set_aside: VecDeque::new(),
             seen: SeenPublishers::default(),
-            forgiven: 0,
             wants_history: history,
             spares_history: false,
             held: Arc::new(HeldCounts::new()),
@@ -441,7 +438,7 @@ impl ReaderPort {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         ReaderCounters {
             taken: load(&words.taken),
-            lost: self.losses_so_far().saturating_add(self.losses_not_yet_counted()).saturating_sub(self.forgiven),
+            lost: self.losses_so_far().saturating_add(self.losses_not_yet_counted()).saturating_sub(load(&words.forgiven)),
             poisoned: self.poisoned(),
             malformed: load(&words.malformed),
             held: load(&words.held),
