@@ -1,4 +1,4 @@
-"""The command `ros2 rgaps`."""
+"""The command `ros2 rgaps`, and what `ros2 doctor` checks and reports of RGAPS."""
 
 from setuptools import setup
 
@@ -9,7 +9,11 @@ setup(
     data_files=[('share/ament_index/resource_index/packages', ['resource/ros2rgaps']), ('share/ros2rgaps', ['package.xml'])],
     install_requires=['setuptools', 'ros2cli'],
     zip_safe=True,
-    description='The command `ros2 rgaps`: topics, hosts and problems of RGAPS, with the tools of ROS 2.',
+    description='Topics, hosts and problems of RGAPS with the tools of ROS 2: `ros2 rgaps`, and checks and a report of `ros2 doctor`.',
     license='Apache-2.0',
-    entry_points={'ros2cli.command': ['rgaps = ros2rgaps.command.rgaps:RgapsCommand']},
+    entry_points={
+        'ros2cli.command': ['rgaps = ros2rgaps.command.rgaps:RgapsCommand'],
+        'ros2doctor.checks': ['RgapsCheck = ros2rgaps.doctor:RgapsCheck'],
+        'ros2doctor.report': ['RgapsReport = ros2rgaps.doctor:RgapsReport'],
+    },
 )
