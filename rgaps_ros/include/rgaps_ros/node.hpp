@@ -93,9 +93,10 @@ class EndpointParameters {
     descriptor.read_only = true;
     rclcpp::ParameterValue value;
     if (parameter.type == RGAPS_ROS_INTEGER) {
-      auto &range = descriptor.integer_range.emplace_back();
+      rcl_interfaces::msg::IntegerRange range;
       range.from_value = parameter.least;
       range.to_value = parameter.most;
+      descriptor.integer_range.push_back(range);
       value = declared(parameter.name, rclcpp::ParameterValue(parameter.integer), descriptor);
       parameter.integer = value.get<std::int64_t>();
     } else if (parameter.type == RGAPS_ROS_FLAG) {
