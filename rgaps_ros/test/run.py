@@ -31,7 +31,10 @@ class Context:
         self.in_process = os.path.join(build, 'test', 'in_process')
         self.converter = os.path.join(prefix, 'lib', 'rgaps_ros', 'converter')
         beside = os.path.dirname(os.path.abspath(__file__))
+        self.bridge = os.path.join(prefix, 'lib', 'rgaps_ros', 'bridge')
+        self.republish = program_of('image_transport', 'republish')
         self.exchange = os.path.join(beside, 'converter_exchange.py')
+        self.bridge_watch = os.path.join(beside, 'bridge_watch.py')
         self.cycles = os.path.join(beside, 'component_cycles.py')
         self.container = program_of('rclcpp_components', 'component_container_mt')
 
@@ -54,6 +57,21 @@ def convert(context, host, name, kind, direction, source, target, environment=No
     more = [argument for key, value in parameters.items() for argument in ('-p', f'{key}:={str(value).lower()}')]
     return host.run(name, context.converter, '--ros-args', '-r', f'__node:={name}', '-p', f'type:={kind}', '-p', f'direction:={direction}',
                     '-r', f'in:={source}', '-r', f'out:={target}', *more, **(environment or {}))
+
+
+def bridge(context, host, name, environment=None):
+    return host.run(name, context.bridge, '--ros-args', '-r', f'__node:=rgaps_bridge_{name}', **(environment or {}))
+
+
+@contextlib.contextmanager
+def two_hosts(world):
+    """Hosts in network namespaces of their own, on one cable."""
+    os.environ.update(discovery('SUBNET'))
+    try:
+        yield [world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447', 'multicast=false'))
+               for place, namespace in enumerate(world.pair_of_namespaces(), 1)]
+    finally:
+        os.environ.update(discovery('LOCALHOST'))
 
 
 def expect(line, wanted):
@@ -92,20 +110,13 @@ def across_processes_eight_subscribers_read_every_sample_in_place(context, world
 def across_hosts_samples_arrive_equal_and_no_subscriber_gets_a_copy(context, world):
     if os.geteuid() != 0:
         return 'no root, no network namespaces'
-    ids = world.pair_of_namespaces()
-    hosts = []
-    os.environ.update(discovery('SUBNET'))
-    try:
-        for place, namespace in enumerate(ids, 1):
-            hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447', 'multicast=false')))
+    with two_hosts(world) as hosts:
         reader = play(context, hosts[1], 'remote', role='sub', count=SAMPLES, subscriptions=8)
         local = play(context, hosts[0], 'local', role='sub', count=SAMPLES)
         publisher = play(context, hosts[0], 'source', role='pub', count=SAMPLES, subscriptions=9, readers=2)
         expect(reader.passes(), f'samples {8 * SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         expect(local.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         expect(publisher.passes(), f'published {SAMPLES}')
-    finally:
-        os.environ.update(discovery('LOCALHOST'))
     return None
 
 
@@ -158,9 +169,7 @@ def samples_survive_recording_and_playing_a_bag_through_the_converter(context, w
     if not has_rosbag2():
         return 'no rosbag2'
     host = world.host()
-    # As in the README: if rosbag2 records no pictures under an RMW, only converter and recorder use another one.
-    environments = [{}, {'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}]
-    recording = next((environment for environment in environments if records_pictures(world, host, environment)), None)
+    recording = environment_that_records_pictures(world, host)
     if recording is None:
         return 'rosbag2 records no sensor_msgs/Image here, from any publisher'
     bag = os.path.join(world.folder, 'pictures')
@@ -177,6 +186,74 @@ def samples_survive_recording_and_playing_a_bag_through_the_converter(context, w
     player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
     expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
     player.end()
+    return None
+
+
+def a_bag_of_a_bridged_topic_replays_as_the_same_samples_on_the_gpu_topic(context, world):
+    if not has_rosbag2():
+        return 'no rosbag2'
+    host = world.host()
+    recording = environment_that_records_pictures(world, host)
+    if recording is None:
+        return 'rosbag2 records no sensor_msgs/Image here, from any publisher'
+    bag = os.path.join(world.folder, 'pictures')
+    first = bridge(context, host, 'first', recording)
+    recorder = record(host, 'recorder', bag, '/samples/cpu', recording)
+    publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
+    wait_for_messages(bag, recorder, SAMPLES)
+    for program in (publisher, first):
+        program.end()
+
+    bridge(context, host, 'second')
+    reader = play(context, host, 'reader', role='sub', count=SAMPLES, in_order=False)
+    player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
+    expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+    player.end()
+    return None
+
+
+def of_several_bridges_one_converts_and_another_takes_over(context, world):
+    host = world.host()
+    bridges = {f'rgaps_bridge_{name}': bridge(context, host, name) for name in ('a', 'b')}
+    play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
+    for _ in range(2):
+        watch = host.run('watch', sys.executable, context.bridge_watch, '/samples/cpu', str(SAMPLES))
+        bridges.pop(watch.passes()).end()
+
+
+def an_image_transport_node_publishes_into_the_pool_by_a_parameter(context, world):
+    if not os.path.exists(context.republish):
+        return 'no image_transport'
+    host = world.host()
+    # Humble's republish takes the transports as arguments, later ones as parameters.
+    def republish(name, source, target, *remappings):
+        transports = [source, target, '--ros-args', '-p', f'in_transport:={source}', '-p', f'out_transport:={target}']
+        return host.run(name, context.republish, *transports, '-r', f'__node:={name}', *remappings)
+
+    to_pool = republish('to_pool', 'raw', 'rgaps', '-r', 'in:=/image/cpu_in', '-r', 'out/rgaps:=/image/gpu')
+    from_pool = republish('from_pool', 'rgaps', 'raw', '-r', 'in/rgaps:=/image/gpu', '-r', 'out:=/image/cpu_out')
+    host.run('exchange', sys.executable, context.exchange, 'image', 'always').passes()
+    to_pool.until('not converted: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
+    for program in (to_pool, from_pool):
+        program.end()
+    return None
+
+
+def ros2_doctor_names_hosts_links_and_lost_messages(context, world):
+    if os.geteuid() != 0:
+        return 'no root, no network namespaces'
+    with two_hosts(world) as hosts:
+        play(context, hosts[1], 'reader', role='sub', count=10 ** 6)
+        play(context, hosts[0], 'source', role='pub', count=10 ** 6)
+        report = ''
+        end = time.monotonic() + SECONDS_MAX
+        while not all(text in report for text in ('/samples', 'connected over tcp', 'messages lost here')):
+            if time.monotonic() > end:
+                raise Failed(f'ros2 doctor does not name the link:\n{report[-4000:]}')
+            doctor = hosts[1].run('doctor', 'ros2', 'doctor', '--report')
+            doctor.passes()
+            report = doctor.output()
+        hosts[1].run('check', 'ros2', 'doctor').passes()
     return None
 
 
@@ -242,6 +319,12 @@ def record(host, name, bag, topic, environment=None):
     return host.run(name, 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, *topics, **(environment or {}))
 
 
+def environment_that_records_pictures(world, host):
+    """As in the README: if rosbag2 records no pictures under an RMW, only converter and recorder use another one."""
+    environments = [{}, {'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}]
+    return next((environment for environment in environments if records_pictures(world, host, environment)), None)
+
+
 def records_pictures(world, host, environment):
     """Whether rosbag2 records pictures under this RMW; rmw_fastrtps_cpp 9.4.7 of Lyrical does not."""
     if not there_is(environment.get('RMW_IMPLEMENTATION', world.rmw)):
@@ -279,6 +362,10 @@ TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscri
          the_converter_reads_best_effort_publishers, the_converter_is_a_component,
          a_component_that_is_loaded_and_unloaded_repeatedly_leaks_nothing,
          samples_survive_recording_and_playing_a_bag_through_the_converter,
+         a_bag_of_a_bridged_topic_replays_as_the_same_samples_on_the_gpu_topic,
+         of_several_bridges_one_converts_and_another_takes_over,
+         an_image_transport_node_publishes_into_the_pool_by_a_parameter,
+         ros2_doctor_names_hosts_links_and_lost_messages,
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 
 

@@ -117,7 +117,7 @@ class Diagnostics {
 
   void publish() {
     diagnostic_msgs::msg::DiagnosticArray array;
-    array.header.stamp = clock_->get_clock()->now();
+    array.header.stamp = clock_->now();
     std::vector<std::shared_ptr<Report>> reports;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -136,7 +136,7 @@ class Diagnostics {
 
   // Kept alive, so that no other node can get its address, which is the key of this object.
   rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base_;
-  rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock_;
+  rclcpp::Clock::SharedPtr clock_;
   rclcpp::Publisher<diagnostic_msgs::msg::DiagnosticArray>::SharedPtr publisher_;
   rclcpp::CallbackGroup::SharedPtr group_;
   rclcpp::TimerBase::SharedPtr timer_;

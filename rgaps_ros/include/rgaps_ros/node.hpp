@@ -20,13 +20,13 @@
 
 namespace rgaps_ros {
 
-/// The interfaces of an rclcpp::Node, a LifecycleNode or a similar class.
+/// The interfaces of an rclcpp::Node, a LifecycleNode or a similar class, or of an rclcpp::node_interfaces::NodeInterfaces that has these.
 struct NodeInterfaces {
   rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base;
   rclcpp::node_interfaces::NodeParametersInterface::SharedPtr parameters;
   rclcpp::node_interfaces::NodeTopicsInterface::SharedPtr topics;
   rclcpp::node_interfaces::NodeTimersInterface::SharedPtr timers;
-  rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock;
+  rclcpp::Clock::SharedPtr clock;
 
   /// The interfaces of a node, given it or a (shared) pointer to it.
   template <class NodeT>
@@ -46,7 +46,17 @@ struct NodeInterfaces {
   template <class NodeT>
   static NodeInterfaces of_reference(NodeT &node) {
     return {node.get_node_base_interface(), node.get_node_parameters_interface(), node.get_node_topics_interface(),
-            node.get_node_timers_interface(), node.get_node_clock_interface()};
+            node.get_node_timers_interface(), clock_of(node, 0)};
+  }
+
+  /// The node's clock. A set of interfaces may lack one; the clock stamps only /diagnostics.
+  template <class NodeT>
+  static auto clock_of(NodeT &node, int) -> decltype(node.get_node_clock_interface()->get_clock()) {
+    return node.get_node_clock_interface()->get_clock();
+  }
+  template <class NodeT>
+  static rclcpp::Clock::SharedPtr clock_of(NodeT &, long) {
+    return std::make_shared<rclcpp::Clock>(RCL_SYSTEM_TIME);
   }
 };
 
