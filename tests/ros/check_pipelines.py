@@ -321,18 +321,26 @@ def stages_on_a_gpu_copy_nothing_to_the_host(world):
     return None
 
 
-def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
+def path_with_standin(world):
+    """LD_LIBRARY_PATH with the stand-in for libcuda in front; None if there is no stand-in."""
     standin = os.environ.get('STANDIN_CUDA')
     if not standin:
-        return 'no stand-in for libcuda (STANDIN_CUDA)'
+        return None
     folder = pathlib.Path(world.folder) / 'standin'
     folder.mkdir()
     # The stand-in under its own name; libcuda.so.1 is linked with it.
     os.symlink(os.path.abspath(standin), folder / 'libcuda.so')
     subprocess.run(['g++', '-std=c++17', '-shared', '-fPIC', ROOT / 'tests/ros/standin_kernels.cpp', '-o', folder / 'libcuda.so.1',
                     folder / 'libcuda.so', '-Wl,-rpath,$ORIGIN'], check=True)
+    return f'{folder}:{os.environ["LD_LIBRARY_PATH"]}'
+
+
+def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
+    path = path_with_standin(world)
+    if not path:
+        return 'no stand-in for libcuda (STANDIN_CUDA)'
     before = os.environ['LD_LIBRARY_PATH']
-    os.environ['LD_LIBRARY_PATH'] = f'{folder}:{before}'
+    os.environ['LD_LIBRARY_PATH'] = path
     try:
         run = run_pictures(world, 'cuda:0', rust='false')
     finally:
@@ -366,22 +374,63 @@ def a_pipeline_over_two_hosts_sends_each_payload_once(world):
     return None
 
 
+class Apart:
+    """The two parts of a pipeline, launched apart on two hosts in network namespaces."""
+
+    def __init__(self, world, pipeline, *arguments, publish=(), environment=None):
+        self.namespaces = world.pair_of_namespaces()
+        more = {'publish': publish, 'subscribe': ()}
+        self.runs = {}
+        for part, namespace, peer in zip(more, self.namespaces, ('10.77.0.2', '10.77.0.1')):
+            folder = os.path.join(world.folder, f'{part}-host')
+            os.mkdir(folder, 0o700)
+            command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}_{part}.launch.py', f'peer:={peer}', *arguments, *more[part]]
+            own = {'RGAPS_RUNTIME_DIR': folder, **discovery('SUBNET'), **(environment or {} if part == 'publish' else {})}
+            self.runs[part] = world.run(part, command, namespace, own)
+
+    def passes(self):
+        """Waits for the end of both, and returns what the subscribing part printed."""
+        self.runs['subscribe'].passes()
+        self.runs['publish'].process.send_signal(signal.SIGINT)
+        self.runs['publish'].passes()
+        return self.runs['subscribe'].output()
+
+    def received_bytes(self):
+        """What the subscribing host's interface has received."""
+        command = ['nsenter', '-t', str(self.namespaces[1]), '-n', 'ip', '-json', '-stats', 'link', 'show', 'cable2']
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)[0]['stats64']['rx']['bytes']
+
+
 def two_hosts_launched_apart_find_each_other_by_peer(world):
     if os.geteuid() != 0:
         return 'network namespaces need root'
-    namespaces = world.pair_of_namespaces()
-    publish, subscribe = (os.path.join(world.folder, name) for name in ('publish-host', 'subscribe-host'))
-    runs = {}
-    for part, folder, namespace, peer in (('publish', publish, namespaces[0], '10.77.0.2'), ('subscribe', subscribe, namespaces[1], '10.77.0.1')):
-        os.mkdir(folder, 0o700)
-        command = ['ros2', 'launch', 'rgaps_examples', f'tensors_{part}.launch.py', 'count:=30', f'peer:={peer}']
-        environment = {'RGAPS_RUNTIME_DIR': folder, **discovery('SUBNET')}
-        runs[part] = world.run(part, command, namespace, environment)
-    runs['subscribe'].passes()
-    if 'frames 30 lost 0 mismatched 0' not in runs['subscribe'].output():
-        raise Failed(runs['subscribe'].output()[-6000:])
-    runs['publish'].process.send_signal(signal.SIGINT)
-    runs['publish'].passes()
+    said = Apart(world, 'tensors', 'count:=30').passes()
+    if 'frames 30 lost 0 mismatched 0' not in said:
+        raise Failed(said[-6000:])
+    return None
+
+
+def kernels_on_one_host_feed_readers_in_three_languages_on_another(world):
+    """Camera and rectifier on the stand-in for a GPU, which a manager that is told `cuda:0` does not do without; detectors in C++, Python and, if it is
+    built, Rust on a host without a GPU."""
+    if os.geteuid() != 0:
+        return 'network namespaces need root'
+    path = path_with_standin(world)
+    if not path:
+        return 'no stand-in for libcuda (STANDIN_CUDA)'
+    folder = pathlib.Path(world.folder) / 'saved'
+    count = 60
+    pair = Apart(world, 'pictures', f'count:={count}', 'rate:=6.0', f'save:={folder}', publish=['device:=cuda:0'],
+                 environment={'LD_LIBRARY_PATH': path})
+    said = pair.passes()
+    if f'frames {count} lost 0 mismatched 0' not in said or 'copied_bytes 0' not in said:
+        raise Failed(said[-6000:])
+    compare_pictures(folder, 3)
+    raw = [read_png(path).nbytes for path in DATA.glob('*.png')]
+    each, received = sum(raw) / len(raw) + 320 * 240, pair.received_bytes()
+    # Nine nodes read each picture there.
+    if not count * each <= received < 2 * count * each:
+        raise Failed(f'{received} B were received, and {count} x {each} B viewed:\n{said[-6000:]}')
     return None
 
 
@@ -408,7 +457,8 @@ def expect_numbers(run, wanted):
 TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
          detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
          tensors_pass_a_model_whose_scores_and_label_are_right, a_pipeline_over_two_hosts_sends_each_payload_once,
-         two_hosts_launched_apart_find_each_other_by_peer, nodes_by_name_run_on_two_hosts, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
+         two_hosts_launched_apart_find_each_other_by_peer, kernels_on_one_host_feed_readers_in_three_languages_on_another,
+         nodes_by_name_run_on_two_hosts, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
          stages_on_a_gpu_copy_nothing_to_the_host]
 
 

@@ -240,6 +240,11 @@ class OnRmw:
         program = self.start([sys.executable, str(HERE / "rclpy_hostile.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)
 
+    def test_qos_events_of_gpu_topics_are_those_of_ordinary_topics(self):
+        self.manager(self.here)
+        program = self.start([sys.executable, str(HERE / "qos_events.py")], self.here)
+        self.assertEqual(program.process.wait(LONG), 0)
+
     def test_what_rclrs_nodes_withstand(self):
         program = Path(os.environ["SAMPLES_PROGRAMS"]) / "hostile_rclrs"
         if not program.exists():
