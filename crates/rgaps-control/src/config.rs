@@ -329,8 +329,9 @@ impl Config {
         let log = self.log_bytes;
         require((1 << 16..=1 << 30).contains(&log), "log_bytes", log, "from 64 KiB to 1 GiB; the default is 4 MiB")?;
         let ring = self.ring_bytes;
-        let whole = ring.is_multiple_of(4096) && (1 << 16..=SIZE_MAX).contains(&ring);
-        require(whole, "ring_bytes", ring, "whole pages of 4096 bytes from 64 KiB to 1 TiB")?;
+        let page = rgaps_os::page_bytes();
+        let whole = ring.is_multiple_of(page) && (1 << 16..=SIZE_MAX).contains(&ring);
+        require(whole, "ring_bytes", ring, &format!("whole pages of {page} bytes from 64 KiB to 1 TiB"))?;
         let divisor = self.watermark_divisor;
         require([0, 2, 4, 8].contains(&divisor), "watermark_divisor", divisor, "0, 2, 4 or 8")?;
         let most = ((ring - self.watermark_bytes()) / 2).min(CHUNK_BYTES_MAX);

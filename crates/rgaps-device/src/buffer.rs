@@ -119,7 +119,7 @@ impl AsFd for HostBuffer {
 
 /// Rounds up to whole pages, at least one. Saturates on overflow, so that the kernel refuses the size.
 pub(crate) fn whole_pages(bytes: u64) -> u64 {
-    bytes.max(1).checked_next_multiple_of(rustix::param::page_size() as u64).unwrap_or(u64::MAX)
+    bytes.max(1).checked_next_multiple_of(rgaps_os::page_bytes()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn sizes_are_whole_pages_and_impossible_ones_are_refused() {
-        assert_eq!(buffer(1).bytes(), rustix::param::page_size() as u64);
-        assert_eq!(buffer(0).bytes(), rustix::param::page_size() as u64);
+        assert_eq!(buffer(1).bytes(), rgaps_os::page_bytes());
+        assert_eq!(buffer(0).bytes(), rgaps_os::page_bytes());
         for bytes in [u64::MAX, 1 << 63, i64::MAX as u64] {
             let error = HostBuffer::new(&BufferSpec { name: "rgaps-test".to_owned(), bytes }).unwrap_err();
             assert!(error.to_string().contains("rgaps-test"), "{error}");
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn a_buffer_from_an_fd_is_the_same_memory_and_must_have_the_announced_size() {
-        let one = buffer(8192);
+        let one = buffer(MIB);
         let spec = |bytes| BufferSpec { name: "rgaps-twin".to_owned(), bytes };
-        let two = HostBuffer::from_fd(&spec(8192), one.fd().try_clone_to_owned().unwrap()).unwrap();
+        let two = HostBuffer::from_fd(&spec(MIB), one.fd().try_clone_to_owned().unwrap()).unwrap();
         one.mapping().copy_in(4096, b"same").unwrap();
         let mut found = [0; 4];
         two.mapping().copy_out(4096, &mut found).unwrap();
         assert_eq!(&found, b"same");
-        let lie = HostBuffer::from_fd(&spec(4096), one.fd().try_clone_to_owned().unwrap());
+        let lie = HostBuffer::from_fd(&spec(MIB / 2), one.fd().try_clone_to_owned().unwrap());
         assert!(matches!(lie, Err(DeviceError::Map { .. })));
     }
 

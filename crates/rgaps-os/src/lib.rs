@@ -40,6 +40,11 @@ pub use process_lock::{Holder, ProcessLock};
 pub use range::{AllocationRight, OwnedRange};
 pub use shared::SharedBytes;
 
+/// Bytes of this kernel's pages: 4096 on x86-64, and 4096, 16,384 or 65,536 on 64-bit ARM.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// An array of random bytes from the kernel, for identities.
 pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0_u8; N];

@@ -129,7 +129,11 @@ impl Mapping {
         // Miri has neither madvise nor fork.
         if cfg!(not(miri)) {
             // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
-            unsafe { madvise(address, bytes as usize, Advice::LinuxDontFork) }.map_err(os)?;
+            match unsafe { madvise(address, bytes as usize, Advice::LinuxDontFork) } {
+                // Only an emulator of another processor (qemu-user) does not know the advice. There, `ProcessNumber` alone keeps a forked child away.
+                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                Err(error) => return Err(os(error)),
+            }
         }
         Ok(mapping)
     }

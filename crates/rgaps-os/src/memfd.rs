@@ -284,13 +284,14 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_part_is_that_of_its_pages() {
-        let fd = create("test", 1 << 20).unwrap();
-        assert_eq!(resident_bytes_of(&fd, 0..1 << 20).unwrap(), 0);
-        let mapping = crate::Mapping::map(&fd, 1 << 20, crate::Access::ReadWrite).unwrap();
-        for page in [0, 3, 4, 255] {
-            mapping.copy_in(page * 4096, &[1][..]).unwrap();
+        let page = crate::page_bytes();
+        let fd = create("test", 256 * page).unwrap();
+        assert_eq!(resident_bytes_of(&fd, 0..256 * page).unwrap(), 0);
+        let mapping = crate::Mapping::map(&fd, 256 * page, crate::Access::ReadWrite).unwrap();
+        for written in [0, 3, 4, 255] {
+            mapping.copy_in(written * page, &vec![1; page as usize][..]).unwrap();
         }
-        let of = |pages: Range<u64>| resident_bytes_of(&fd, pages.start * 4096..pages.end * 4096).unwrap() / 4096;
+        let of = |pages: Range<u64>| resident_bytes_of(&fd, pages.start * page..pages.end * page).unwrap() / page;
         assert_eq!([of(0..256), of(0..4), of(4..5), of(5..255), of(1..256)], [4, 2, 1, 0, 3]);
     }
 

@@ -9,11 +9,12 @@
 //!     by the manager
 //!
 //!   one file per client, with one place per subscriber; the manager creates it, the client writes it (pages.rs):
-//!   SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
+//!   SubscriberWords, 64 KiB │ hold words, 2^16 × 4 B
 //! ```
 //!
 //! The files are sparse and have room for every maximum: a page takes memory only once it is written. A publisher gets a run of the message table
-//! when it joins. The run is its quota, which no other publisher can use up.
+//! when it joins. The run is its quota, which no other publisher can use up. Ready words, hold words and subscribers' places are mapped by
+//! themselves, so each begins at a multiple of the largest page that kernels for 64-bit ARM have.
 //!
 //! Trusts      nothing: attach checks magic, version and length (segment.rs). Bump `LAYOUT_VERSION` with every change of the layout.
 
@@ -43,7 +44,10 @@ pub const META_BYTES_MAX: usize = 1024;
 /// the message table still has.
 pub const ARRIVAL_RECORDS_MAX: u32 = 4096;
 
+/// The smallest page of a kernel.
 const PAGE_BYTES: u64 = 4096;
+/// The largest page of a kernel. mmap(2) takes only multiples of the kernel's page as offsets.
+const PAGE_BYTES_MAX: u64 = 65_536;
 
 /// A cache line of its own, so that words with different writers do not share one.
 #[repr(C, align(64))]
@@ -308,7 +312,9 @@ const _: () = {
     assert!(size_of::<MessageEntry>() == 1216);
     // Attach checks these words; in one cache line, they are all there or all missing.
     assert!(offset_of!(Header, topic) < 64);
-    assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES));
+    assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES_MAX));
+    assert!(HOLDS_OFFSET.is_multiple_of(PAGE_BYTES_MAX));
+    assert!(SUBSCRIBER_PAGES_BYTES.is_multiple_of(PAGE_BYTES_MAX));
 };
 
 /// Offset of the first subscriber slots. They share a page with the header and the first publisher slots, so that a small topic takes one page.
@@ -323,7 +329,7 @@ const SUBSCRIBERS_OFFSET: u64 =
 /// Offset of the queue slots.
 pub(crate) const QUEUE_OFFSET: u64 = SUBSCRIBERS_OFFSET + (SUBSCRIBERS_MAX * size_of::<SubscriberRecord>()) as u64;
 /// Offset of the ready words.
-pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
+pub(crate) const READY_OFFSET: u64 = (QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8).next_multiple_of(PAGE_BYTES_MAX);
 /// Bytes of the ready words.
 pub(crate) const READY_BYTES: u64 = MESSAGES_MAX as u64 * 4;
 const MESSAGES_OFFSET: u64 = (READY_OFFSET + READY_BYTES).next_multiple_of(PAGE_BYTES);
@@ -332,9 +338,9 @@ const ARRIVAL_RECORDS_OFFSET: u64 =
 /// Length of the segment, nearly all of it holes.
 pub const SEGMENT_BYTES: u64 = ARRIVAL_RECORDS_OFFSET + ARRIVAL_RECORDS_MAX as u64 * size_of::<ArrivalRecord>() as u64;
 /// Offset of the hold words in a subscriber's own place.
-pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
+pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES_MAX;
 /// Bytes of a subscriber's own place, nearly all of them holes.
-pub const SUBSCRIBER_PAGES_BYTES: u64 = PAGE_BYTES + MESSAGES_MAX as u64 * 4;
+pub const SUBSCRIBER_PAGES_BYTES: u64 = HOLDS_OFFSET + MESSAGES_MAX as u64 * 4;
 
 /// Offset of a publisher slot; `None` past the last.
 pub(crate) fn publisher_offset(slot: u16) -> Option<u64> {
@@ -358,10 +364,11 @@ pub(crate) fn arrival_record_offset(place: u32) -> Option<u64> {
         .then_some(ARRIVAL_RECORDS_OFFSET + u64::from(place) * size_of::<ArrivalRecord>() as u64)
 }
 
-/// Offset and bytes of the whole pages within a run of message entries.
+/// Offset and bytes of the kernel's whole pages within a run of message entries.
 pub(crate) fn pages_of_messages(first: u32, count: u32) -> (u64, u64) {
     let at = |index: u32| MESSAGES_OFFSET + u64::from(index) * size_of::<MessageEntry>() as u64;
-    let (start, end) = (at(first).next_multiple_of(PAGE_BYTES), at(first + count) / PAGE_BYTES * PAGE_BYTES);
+    let page = rgaps_os::page_bytes();
+    let (start, end) = (at(first).next_multiple_of(page), at(first + count) / page * page);
     (start, end.saturating_sub(start))
 }
 

@@ -54,7 +54,7 @@ impl Pages {
     pub(crate) fn of(mapping: &Mapping, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
         let outside = OutOfRange { offset, bytes, mapped: mapping.bytes() };
         let end = offset.checked_add(bytes).filter(|&end| end <= mapping.bytes()).ok_or(outside)?;
-        let start = offset - offset % rustix::param::page_size() as u64;
+        let start = offset - offset % rgaps_os::page_bytes();
         Ok(Self { start, bytes: (end - start) as usize })
     }
 }
