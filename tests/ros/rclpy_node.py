@@ -67,6 +67,10 @@ class OnANode(unittest.TestCase):
             self.executor.wake()
         return publisher, subscription
 
+    def until_counts(self, topic, publishers, subscriptions):
+        """Waits until a topic has so many. The executor, which waits for its events, may keep a destroyed publisher a moment longer (seen on Humble)."""
+        while (self.node.count_publishers(topic), self.node.count_subscribers(topic)) != (publishers, subscriptions):
+            self.executor.wake()
 
     def play(self, publisher, message):
         """Publishes a descriptor without a message."""
@@ -259,7 +263,7 @@ class Parameters(OnANode):
     def test_an_invalid_parameter_is_refused_and_leaves_no_publisher(self):
         with self.assertRaisesRegex(Exception, "wait, drop_oldest or refuse"):
             rgaps.ros.Publisher(self.node, rgaps.Image, "odd")
-        self.assertEqual(self.node.count_publishers("odd"), 0)
+        self.until_counts("odd", 0, 0)
 
     def test_qos_overrides_hold_for_both_halves(self):
         options = QoSOverridingOptions.with_default_policies()

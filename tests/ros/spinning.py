@@ -21,6 +21,8 @@ class Spinning:
         """Ends it after the running callback. rclpy allows destroying the entities that it waits for only after that."""
         if not self._end.done():
             self._end.set_result(None)
+            # Something to do: Humble's single-threaded executor looks at the future only after a callback.
+            self._executor.create_task(lambda: None)
         self._thread.join(LONG)
         assert not self._thread.is_alive(), "the executor spins on"
         self._executor.shutdown()

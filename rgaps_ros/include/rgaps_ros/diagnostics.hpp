@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "diagnostic_msgs/msg/diagnostic_array.hpp"
+#include "rclcpp/version.h"
 #include "rgaps_ros/node.hpp"
 
 namespace rgaps_ros {
@@ -107,12 +108,22 @@ class Diagnostics {
   }
 
   static void start(const std::shared_ptr<Diagnostics> &self, const NodeInterfaces &node) {
-    // In its own callback group: under a multi-threaded executor, a callback that waits for a payload does not delay the counters.
-    self->group_ = node.base->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+    self->group_ = group_of(*node.base);
     const auto tick = [weak = std::weak_ptr<Diagnostics>(self)] {
       if (const auto diagnostics = weak.lock()) diagnostics->publish();
     };
     self->timer_ = rclcpp::create_wall_timer(std::chrono::seconds(1), tick, self->group_, node.base.get(), node.timers.get());
+  }
+
+  /// A callback group for the counters alone: under a multi-threaded executor, a callback that waits for a payload does not delay them. Before Jazzy,
+  /// the node's default group: when such an rclcpp removes a node with several groups from an executor, the executor goes on waiting for the guard
+  /// conditions of all but one, also after they are freed, and the process ends by SIGSEGV (seen with 16.0.19, without RGAPS).
+  static rclcpp::CallbackGroup::SharedPtr group_of(rclcpp::node_interfaces::NodeBaseInterface &base) {
+#if RCLCPP_VERSION_GTE(28, 0, 1)
+    return base.create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+#else
+    return base.get_default_callback_group();
+#endif
   }
 
   void publish() {
