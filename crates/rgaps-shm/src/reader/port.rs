@@ -438,7 +438,10 @@ impl ReaderPort {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         ReaderCounters {
             taken: load(&words.taken),
-            lost: self.losses_so_far().saturating_add(self.losses_not_yet_counted()).saturating_sub(load(&words.forgiven)),
+            lost: self
+                .losses_so_far()
+                .saturating_add(self.losses_not_yet_counted())
+                .saturating_sub(load(&words.forgiven)),
             poisoned: self.poisoned(),
             malformed: load(&words.malformed),
             held: load(&words.held),
