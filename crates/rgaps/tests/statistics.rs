@@ -61,7 +61,9 @@ fn a_topics_summary_counts_what_its_subscribers_have_lost_until_they_leave() {
     };
     let (shallow, deep) = (keep_last(2), keep_last(100));
     let publisher = node.publisher::<Bytes>("lossy").unwrap();
-    (1..=5).for_each(|fill| drop(publisher.push(&Bytes::new(10), &[fill; 10]).unwrap()));
+    for fill in 1..=5 {
+        publisher.push(&Bytes::new(10), &[fill; 10]).unwrap();
+    }
     while shallow.take().unwrap().is_some() {}
     while deep.take().unwrap().is_some() {}
     let lost = || node.topics().unwrap()[0].lost;
