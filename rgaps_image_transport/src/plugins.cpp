@@ -1,12 +1,12 @@
 // The image_transport plugin `rgaps`: `<base topic>/rgaps` is a GPU topic of images.
 //
 //   publisher:   sensor_msgs/Image ──one copy──▶ pool of the publisher, which all subscribers of a host read in place
-//   subscriber:  pool ──one copy──▶ sensor_msgs/Image, which image_transport's callbacks take; /diagnostics has the copied bytes
+//   subscriber:  pool ──one copy, two from a GPU──▶ sensor_msgs/Image, which image_transport's callbacks take
 //
 // A node that is to read in place subscribes to the GPU topic itself: with rgaps_ros::create_subscription, or in Python or Rust.
 //
-// Releases of image_transport differ in the arguments of the two functions that a plugin implements. What was read: 3.1.13 (Humble), 5.1.8 (Jazzy),
-// 6.1.4 (Kilted) and 6.4.10 (Lyrical).
+// Releases of image_transport differ in the arguments of the two functions that a plugin implements. This is written for 3.1.13 (Humble), 5.1.8
+// (Jazzy), 6.1.4 (Kilted) and 6.4.10 (Lyrical), and was compiled and run with 3.1.13.
 
 #include <algorithm>
 #include <cstdint>

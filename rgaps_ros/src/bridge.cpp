@@ -1,11 +1,11 @@
-// The bridge: every GPU topic of images or point clouds gets a sensor_msgs topic beside it, `<topic>/cpu`, in both directions, without being told of it.
+// The bridge: every GPU topic of images or point clouds gets a sensor_msgs topic beside it, `<topic>/cpu`, in both directions, without configuration.
 //
 //   a node publishes /camera/front (GPU):         /camera/front     ──▶ /camera/front/cpu   (to_cpu) for rviz, ros2 bag record, CPU nodes
 //   nobody does, but /camera/front/cpu is there:  /camera/front/cpu ──▶ /camera/front       (to_gpu) for ros2 bag play, CPU cameras
 //
 // Each pair of topics is a Conversion, which costs nothing until its output has a subscriber. Several bridges may run, one on each host: all nodes whose
-// name begins with `rgaps_bridge_` are bridges, and the one whose name comes first converts. What bridges publish is no source for a bridge, so that
-// no picture goes round in a circle.
+// name begins with `rgaps_bridge_` are bridges, and the one whose name sorts first converts. A bridge ignores publishers that are bridges; this
+// prevents loops.
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ namespace rgaps_ros {
 
 namespace {
 
-constexpr std::chrono::milliseconds look_period(500);
+constexpr std::chrono::milliseconds graph_poll_period(500);
 constexpr const char *name_prefix = "rgaps_bridge_";
 
 /// What rmw's graph says while the node of a publisher is not known yet.
@@ -68,52 +68,52 @@ class Bridge : public rclcpp::Node {
     if (suffix.empty() || suffix.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != std::string::npos) {
       throw rclcpp::exceptions::InvalidParameterValueException("suffix is \"" + suffix + "\"; it must be one part of a topic's name");
     }
-    ending_ = "/" + suffix;
-    timer_ = create_wall_timer(look_period, [this] { look(); });
+    suffix_ = "/" + suffix;
+    timer_ = create_wall_timer(graph_poll_period, [this] { update(); });
   }
 
  private:
-  struct Converted {
+  struct ActiveConversion {
     Conversion::Direction direction;
     std::shared_ptr<Conversion> conversion;
   };
 
-  void look() {
-    if (!is_first()) return converted_.clear();
+  void update() {
+    if (!is_active()) return conversions_.clear();
     std::map<std::string, TypePair> pairs;
     for (const auto &[topic, types] : get_topic_names_and_types()) {
       for (const auto &pair : type_pairs) {
         const auto has = [&types = types](const char *type) { return std::find(types.begin(), types.end(), type) != types.end(); };
         if (has(pair.gpu)) pairs.emplace(topic, pair);
-        if (has(pair.cpu) && is_beside(topic)) pairs.emplace(topic.substr(0, topic.size() - ending_.size()), pair);
+        if (has(pair.cpu) && is_cpu_topic(topic)) pairs.emplace(topic.substr(0, topic.size() - suffix_.size()), pair);
       }
     }
-    for (auto known = converted_.begin(); known != converted_.end();) known = pairs.count(known->first) ? std::next(known) : converted_.erase(known);
-    for (const auto &[topic, pair] : pairs) look_at(topic, pair);
+    for (auto known = conversions_.begin(); known != conversions_.end();) known = pairs.count(known->first) ? std::next(known) : conversions_.erase(known);
+    for (const auto &[topic, pair] : pairs) update_pair(topic, pair);
   }
 
-  /// Whether this is a sensor_msgs topic beside a GPU topic, by its name.
-  bool is_beside(const std::string &topic) const {
-    return topic.size() > ending_.size() && topic.compare(topic.size() - ending_.size(), ending_.size(), ending_) == 0;
+  /// Whether this is the sensor_msgs topic beside a GPU topic, by its name.
+  bool is_cpu_topic(const std::string &topic) const {
+    return topic.size() > suffix_.size() && topic.compare(topic.size() - suffix_.size(), suffix_.size(), suffix_) == 0;
   }
 
-  void look_at(const std::string &topic, const TypePair &pair) {
-    const auto beside = topic + ending_;
+  void update_pair(const std::string &topic, const TypePair &pair) {
+    const auto cpu_topic = topic + suffix_;
     const bool to_cpu = has_source(topic);
-    const auto known = converted_.find(topic);
-    if (!to_cpu && !has_source(beside)) {
-      if (known != converted_.end()) converted_.erase(known);
+    const auto known = conversions_.find(topic);
+    if (!to_cpu && !has_source(cpu_topic)) {
+      if (known != conversions_.end()) conversions_.erase(known);
       return;
     }
     const auto direction = to_cpu ? Conversion::Direction::to_cpu : Conversion::Direction::to_gpu;
-    if (known != converted_.end() && known->second.direction == direction) return known->second.conversion->look();
-    if (known != converted_.end()) converted_.erase(known);
+    if (known != conversions_.end() && known->second.direction == direction) return known->second.conversion->update();
+    if (known != conversions_.end()) conversions_.erase(known);
     try {
-      auto conversion = Conversion::start(*this, {pair.type, direction, to_cpu ? topic : beside, to_cpu ? beside : topic});
-      RCLCPP_INFO(get_logger(), "%s is offered as %s", (to_cpu ? topic : beside).c_str(), (to_cpu ? beside : topic).c_str());
-      converted_.emplace(topic, Converted{direction, std::move(conversion)});
+      auto conversion = Conversion::start(*this, {pair.type, direction, to_cpu ? topic : cpu_topic, to_cpu ? cpu_topic : topic});
+      RCLCPP_INFO(get_logger(), "%s is offered as %s", (to_cpu ? topic : cpu_topic).c_str(), (to_cpu ? cpu_topic : topic).c_str());
+      conversions_.emplace(topic, ActiveConversion{direction, std::move(conversion)});
     } catch (const std::exception &error) {
-      // Tried again at the next look: the manager may be starting.
+      // Tried again at the next update: the manager may be starting.
       RCLCPP_ERROR_THROTTLE(get_logger(), clock_, 5000, "%s is not converted: %s", topic.c_str(), error.what());
     }
   }
@@ -127,7 +127,7 @@ class Bridge : public rclcpp::Node {
   }
 
   /// Whether no other bridge's name comes before this one's.
-  bool is_first() {
+  bool is_active() {
     const std::string own = get_name();
     for (const auto &name : get_node_graph_interface()->get_node_names()) {
       const auto last = name.substr(name.rfind('/') + 1);
@@ -136,8 +136,8 @@ class Bridge : public rclcpp::Node {
     return true;
   }
 
-  std::string ending_;
-  std::map<std::string, Converted> converted_;
+  std::string suffix_;
+  std::map<std::string, ActiveConversion> conversions_;
   rclcpp::Clock clock_{RCL_STEADY_TIME};
   rclcpp::TimerBase::SharedPtr timer_;
 };

@@ -12,7 +12,7 @@ namespace rgaps_ros {
 
 namespace {
 
-constexpr std::chrono::milliseconds look_period(500);
+constexpr std::chrono::milliseconds poll_period(500);
 
 }  // namespace
 
@@ -26,7 +26,7 @@ class Converter : public rclcpp::Node {
     using Direction = Conversion::Direction;
     const auto conversion = Conversion::start(*this, {type == "image" ? Type::image : Type::point_cloud,
                                                       direction == "to_cpu" ? Direction::to_cpu : Direction::to_gpu, "in", "out"});
-    timer_ = create_wall_timer(look_period, [conversion] { conversion->look(); });
+    timer_ = create_wall_timer(poll_period, [conversion] { conversion->update(); });
   }
 
  private:

@@ -221,7 +221,7 @@ def of_several_bridges_one_converts_and_another_takes_over(context, world):
         bridges.pop(watch.passes()).end()
 
 
-def an_image_transport_node_publishes_into_the_pool_by_a_parameter(context, world):
+def an_image_transport_node_publishes_a_gpu_topic_unchanged(context, world):
     if not os.path.exists(context.republish):
         return 'no image_transport'
     host = world.host()
@@ -364,7 +364,7 @@ TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscri
          samples_survive_recording_and_playing_a_bag_through_the_converter,
          a_bag_of_a_bridged_topic_replays_as_the_same_samples_on_the_gpu_topic,
          of_several_bridges_one_converts_and_another_takes_over,
-         an_image_transport_node_publishes_into_the_pool_by_a_parameter,
+         an_image_transport_node_publishes_a_gpu_topic_unchanged,
          ros2_doctor_names_hosts_links_and_lost_messages,
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 

@@ -9,7 +9,7 @@ from ros2doctor.api.format import doctor_error, doctor_warn
 SECONDS_MAX = 30
 
 
-def ask(*arguments):
+def rgaps_json(*arguments):
     """The document that `rgaps ... --json` prints; its exit status says only whether there are problems."""
     try:
         done = subprocess.run(['rgaps', *arguments, '--json'], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
@@ -36,7 +36,7 @@ class RgapsCheck(DoctorCheck):
     def check(self):
         result = Result()
         try:
-            lines, topics = ask('doctor'), ask('topic', 'list')
+            lines, topics = rgaps_json('doctor'), rgaps_json('topic', 'list')
         except RuntimeError as error:
             doctor_error(str(error))
             result.add_error()
@@ -64,13 +64,13 @@ class RgapsReport(DoctorReport):
     def report(self):
         report = Report('RGAPS')
         try:
-            lines, hosts, topics = ask('doctor'), ask('hosts'), ask('topic', 'list')
+            lines, hosts, topics = rgaps_json('doctor'), rgaps_json('hosts'), rgaps_json('topic', 'list')
         except RuntimeError as error:
             report.add_to_report('error', str(error))
             return report
         for line in lines:
             if line['verdict'] != 'ok':
-                report.add_to_report(line['what'], f'{line["verdict"]}: {line["found"]}')
+                report.add_to_report(line['what'], f'{line["verdict"]}: {line["found"]}; {line["remedy"]}')
         report.add_to_report('other hosts', ', '.join(hosts) or 'none')
         for topic in topics:
             report.add_to_report('topic', f'{name_of(topic)} ({topic["type_name"]})')

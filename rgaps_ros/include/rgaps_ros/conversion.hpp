@@ -2,11 +2,11 @@
  * @file
  * Conversions between a GPU topic and a sensor_msgs topic, for programs that do not know RGAPS: rviz, rosbag2, CPU nodes.
  *
- *   to_cpu:  GPU topic `in`  ──one copy──▶ sensor_msgs topic `out`
+ *   to_cpu:  GPU topic `in`  ──one copy, two from a GPU──▶ sensor_msgs topic `out`
  *   to_gpu:  sensor_msgs topic `in` ──one copy──▶ GPU topic `out`
  *
  * A conversion subscribes to `in` only while `out` has a subscriber, so unwatched messages are neither copied nor sent between hosts. It checks this
- * when ROS reports a matched event, and whenever its owner calls `look`, for programs that read the GPU topic through the core alone.
+ * when ROS reports a matched event, and whenever its owner calls `update`, for programs that read the GPU topic through the core alone.
  * It subscribes reliably, unless a publisher of `in` is best-effort, as cameras are (SensorDataQoS); qos_overrides take precedence.
  * A message that cannot be carried is refused, counted and logged with the reason; conversion continues with the next one.
  */
@@ -46,12 +46,12 @@ class ConversionCounters {
       copied_bytes_ += bytes;
     } catch (const std::exception &error) {
       ++refused_;
-      complain("not converted", error.what());
+      log_error("not converted", error.what());
     }
   }
   /// Counts a message that was refused, and logged, before.
   void refuse() { ++refused_; }
-  void complain(const char *what, const char *why) { RCLCPP_ERROR_THROTTLE(logger_, clock_, 5000, "%s: %s", what, why); }
+  void log_error(const char *what, const char *why) { RCLCPP_ERROR_THROTTLE(logger_, clock_, 5000, "%s: %s", what, why); }
 
   /// A status for /diagnostics.
   Status report(const std::string &node, const std::string &endpoint, const std::string &topic) {
@@ -98,7 +98,7 @@ struct OnEvent {
   }
 };
 
-/// ROS has matched events since Iron; before that, only `look` checks.
+/// ROS has matched events since Iron; before that, only `update` checks.
 template <class Events>
 auto on_matched(Events &events, std::function<void()> then, int) -> decltype(events.matched_callback = OnEvent{then}, void()) {
   events.matched_callback = OnEvent{std::move(then)};
@@ -136,7 +136,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   }
 
   /// Subscribes if the output has subscribers, and unsubscribes if it has none.
-  void look() {
+  void update() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_wanted_) return;
     try {
@@ -149,8 +149,8 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
         qos_ = qos;
       }
     } catch (const std::exception &error) {
-      // The next look() tries again: the manager may be starting.
-      counters_->complain("cannot subscribe", error.what());
+      // The next update() tries again: the manager may be starting.
+      counters_->log_error("cannot subscribe", error.what());
     }
     *is_active_ = subscription_ != nullptr;
   }
@@ -171,9 +171,9 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
     });
   }
 
-  std::function<void()> looks() {
+  std::function<void()> update_callback() {
     return [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->look();
+      if (const auto self = weak.lock()) self->update();
     };
   }
 
@@ -190,7 +190,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   void to_cpu() {
     rclcpp::PublisherOptions options;
     options.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies();
-    detail::on_matched(options.event_callbacks, looks(), 0);
+    detail::on_matched(options.event_callbacks, update_callback(), 0);
     const auto publisher = rclcpp::create_publisher<RosT>(node_.parameters, node_.topics, topics_.out, qos(), options);
     const auto subscribe = [this, publisher](const rclcpp::QoS &qos) {
       SubscriptionOptions<DeviceT> options;
@@ -207,7 +207,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   template <class DeviceT, class RosT>
   void to_gpu(rclcpp::Node &node) {
     PublisherOptions options;
-    detail::on_matched(options.ros.event_callbacks, looks(), 0);
+    detail::on_matched(options.ros.event_callbacks, update_callback(), 0);
     const auto publisher = std::make_shared<Publisher<DeviceT>>(node, topics_.out, qos(), options);
     const auto subscribe = [this, publisher](const rclcpp::QoS &qos) {
       rclcpp::SubscriptionOptions options;
@@ -221,7 +221,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
     started([publisher] { return publisher->get_subscription_count() > 0 || publisher->reader_count() > 0; }, subscribe);
   }
 
-  /// From now on, look() has an effect: a matched event may have come before.
+  /// From now on, update() has an effect: a matched event may have come before.
   template <class Subscribe>
   void started(std::function<bool()> is_wanted, Subscribe subscribe) {
     const std::lock_guard<std::mutex> lock(mutex_);
