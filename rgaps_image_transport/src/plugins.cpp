@@ -56,9 +56,14 @@ class Publisher : public image_transport::PublisherPlugin {
   }
   void shutdown() override { publisher_.reset(); }
 
-  void publish(const Image &message) const override { push(message, message.data.data(), message.data.size()); }
+  void publish(const Image &message) const override {
+    push([&] { publisher_->push_host(rgaps_ros::describe(message).value(), message.data.data(), message.data.size()).value(); });
+  }
   void publishData(const Image &message, const std::uint8_t *data) const override {
-    push(message, data, std::size_t{message.step} * message.height);
+    push([&] {
+      const auto meta = rgaps_ros::describe_without_data(message).value();
+      publisher_->push_host(meta, data, meta.payload_bytes()).value();
+    });
   }
 
  protected:
@@ -79,12 +84,12 @@ class Publisher : public image_transport::PublisherPlugin {
     options.ros = given;
     publisher_ = std::make_unique<rgaps_ros::Publisher<rgaps::DeviceImage>>(node, topic_of(base_topic), qos, options);
     const auto interfaces = rgaps_ros::NodeInterfaces::of(node);
-    counters_ = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger());
+    counters_ = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger(), getTopic());
   }
 
-  void push(const Image &message, const std::uint8_t *data, std::size_t bytes) const {
-    if (!publisher_) return;
-    counters_->convert(bytes, [&] { publisher_->push_host(rgaps_ros::describe(message, bytes).value(), data, bytes).value(); });
+  template <class Push>
+  void push(Push &&push) const {
+    if (publisher_) counters_->convert(0, std::forward<Push>(push));
   }
 
   std::unique_ptr<rgaps_ros::Publisher<rgaps::DeviceImage>> publisher_;
@@ -117,7 +122,7 @@ class Subscriber : public image_transport::SubscriberPlugin {
   void subscribe_topic(NodeT &node, const std::string &base_topic, const Callback &callback, const rclcpp::QoS &qos,
                        const rclcpp::SubscriptionOptions &given) {
     const auto interfaces = rgaps_ros::NodeInterfaces::of(node);
-    const auto counters = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger());
+    const auto counters = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger(), topic_of(base_topic));
     rgaps_ros::SubscriptionOptions<rgaps::DeviceImage> options;
     options.ros = given;
     options.refused = [counters](const rgaps::DeviceImage &) { counters->refuse(); };
@@ -129,7 +134,7 @@ class Subscriber : public image_transport::SubscriberPlugin {
     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(node, topic_of(base_topic), qos, deliver, options);
     diagnostics_ = rgaps_ros::Diagnostics::of(interfaces);
     const std::string name = interfaces.base->get_fully_qualified_name();
-    report_ = diagnostics_->add([counters, name, topic = getTopic()] { return counters->report(name, "image_transport", topic).take(); });
+    report_ = diagnostics_->add([counters, name] { return counters->report(name, "image_transport").take(); });
   }
 
   rgaps_ros::Subscription<rgaps::DeviceImage>::SharedPtr subscription_;

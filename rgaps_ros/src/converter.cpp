@@ -24,8 +24,9 @@ class Converter : public rclcpp::Node {
         choice("direction", "to_cpu", "to_gpu", "Direction: to_cpu (GPU topic in, sensor_msgs out) or to_gpu (the other way).");
     using Type = Conversion::Type;
     using Direction = Conversion::Direction;
-    const auto conversion = Conversion::start(*this, {type == "image" ? Type::image : Type::point_cloud,
-                                                      direction == "to_cpu" ? Direction::to_cpu : Direction::to_gpu, "in", "out"});
+    const ConversionTopics topics{type == "image" ? Type::image : Type::point_cloud,
+                                  direction == "to_cpu" ? Direction::to_cpu : Direction::to_gpu, "in", "out"};
+    const auto conversion = Conversion::start(NodeInterfaces::of(*this), get_node_graph_interface(), topics);
     timer_ = create_wall_timer(poll_period, [conversion] { conversion->update(); });
   }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Loads and unloads converters in a container process while samples arrive on /samples, and checks that the process leaks no resources.
+"""Loads and unloads a component in a container process while samples arrive on /samples, and checks that the process leaks no resources.
 
-usage: component_cycles.py PID
+usage: component_cycles.py PID converter|bridge
 """
 
 import os
@@ -19,10 +19,15 @@ SECONDS_MAX = 60
 WARM, CYCLES = 5, 20
 
 
+# Plugin, remapping and the topic of pictures.
+COMPONENTS = {'converter': ('rgaps_ros::Converter', ['in:=/samples', 'out:=/pictures'], '/pictures'), 'bridge': ('rgaps_ros::Bridge', [], '/samples/cpu')}
+
+
 class Cycles(Node):
-    def __init__(self, pid):
+    def __init__(self, pid, component):
         super().__init__('cycles')
         self.pid = pid
+        self.plugin, self.remapping, self.pictures = COMPONENTS[component]
         self.came = 0
         self.loads = self.create_client(LoadNode, '/ComponentManager/_container/load_node')
         self.unloads = self.create_client(UnloadNode, '/ComponentManager/_container/unload_node')
@@ -45,15 +50,14 @@ class Cycles(Node):
         return future.result()
 
     def cycle(self):
-        """Loads a converter, lets it convert, and unloads it in the middle of that."""
-        request = LoadNode.Request(package_name='rgaps_ros', plugin_name='rgaps_ros::Converter', remap_rules=['in:=/samples', 'out:=/pictures'])
-        request.parameters = [Parameter('direction', value='to_cpu').to_parameter_msg()]
+        """Loads the component, lets it convert, and unloads it in the middle of that."""
+        request = LoadNode.Request(package_name='rgaps_ros', plugin_name=self.plugin, remap_rules=self.remapping)
         request.extra_arguments = [Parameter('use_intra_process_comms', value=True).to_parameter_msg()]
         loaded = self.ask(self.loads, request)
         before = self.came
         self.until(lambda: self.came > before + 2, 'pictures')
         self.ask(self.unloads, UnloadNode.Request(unique_id=loaded.unique_id))
-        self.until(lambda: self.count_publishers('/pictures') == 0 and self.count_subscribers('/samples') == 0, 'the end of a converter')
+        self.until(lambda: self.count_publishers(self.pictures) == 0 and self.count_subscribers('/samples') == 0, 'the end of the component')
 
     def has(self):
         return {what: len(os.listdir(f'/proc/{self.pid}/{what}')) for what in ('fd', 'task')}
@@ -62,7 +66,7 @@ class Cycles(Node):
         self.came += 1
 
     def run(self):
-        self.create_subscription(Image, '/pictures', self.look, 10)
+        self.create_subscription(Image, self.pictures, self.look, 10)
         for _ in range(WARM):
             self.cycle()
         before = self.has()
@@ -70,12 +74,12 @@ class Cycles(Node):
             self.cycle()
         # Middleware threads may end a moment later.
         self.until(lambda: all(now <= before[what] for what, now in self.has().items()), f'what the container has left: {before}, then {self.has()}')
-        print(f'{CYCLES} converters came and went: {before}, then {self.has()}')
+        print(f'{CYCLES} components came and went: {before}, then {self.has()}')
 
 
 def main():
     rclpy.init()
-    Cycles(int(sys.argv[1])).run()
+    Cycles(int(sys.argv[1]), sys.argv[2]).run()
 
 
 if __name__ == '__main__':

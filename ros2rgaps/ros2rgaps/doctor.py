@@ -1,6 +1,7 @@
 """What `ros2 doctor` checks and reports of RGAPS: problems of this machine, other hosts, and the topics with their links and lost messages."""
 
 import json
+import os
 import subprocess
 
 from ros2doctor.api import DoctorCheck, DoctorReport, Report, Result
@@ -12,7 +13,8 @@ SECONDS_MAX = 30
 def rgaps_json(*arguments):
     """The document that `rgaps ... --json` prints; its exit status says only whether there are problems."""
     try:
-        done = subprocess.run(['rgaps', *arguments, '--json'], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        done = subprocess.run(['rgaps', *arguments, '--json'], capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+                              env={**os.environ, 'RGAPS_AUTOSTART': '0'})
     except FileNotFoundError:
         raise RuntimeError('rgaps is not in PATH; source the workspace in which the package rgaps is built') from None
     except subprocess.TimeoutExpired:
@@ -21,6 +23,11 @@ def rgaps_json(*arguments):
         return json.loads(done.stdout)
     except json.JSONDecodeError:
         raise RuntimeError(f'rgaps {" ".join(arguments)}: {done.stderr.strip() or "no output"}') from None
+
+
+def has_manager(lines):
+    """Whether a manager runs, by what `rgaps doctor` found. A check must not start one."""
+    return not any(line['what'] == 'manager' and line['found'].startswith('none runs') for line in lines)
 
 
 def name_of(topic):
@@ -36,7 +43,8 @@ class RgapsCheck(DoctorCheck):
     def check(self):
         result = Result()
         try:
-            lines, topics = rgaps_json('doctor'), rgaps_json('topic', 'list')
+            lines = rgaps_json('doctor')
+            topics = rgaps_json('topic', 'list') if has_manager(lines) else []
         except RuntimeError as error:
             doctor_error(str(error))
             result.add_error()
@@ -64,7 +72,9 @@ class RgapsReport(DoctorReport):
     def report(self):
         report = Report('RGAPS')
         try:
-            lines, hosts, topics = rgaps_json('doctor'), rgaps_json('hosts'), rgaps_json('topic', 'list')
+            lines = rgaps_json('doctor')
+            hosts, topics = (rgaps_json('hosts'), rgaps_json('topic', 'list')) if has_manager(lines) else ([], [])
+            report.add_to_report('manager', 'runs' if has_manager(lines) else 'none runs')
         except RuntimeError as error:
             report.add_to_report('error', str(error))
             return report

@@ -15,9 +15,11 @@
 #define RGAPS_ROS__CONVERSION_HPP_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,10 +33,30 @@
 
 namespace rgaps_ros {
 
-/// Counts the messages that were converted or refused. Callbacks share it: one that waits for a payload may outlive an unloaded component.
+/// Logs errors of one topic, one in five seconds.
+class ErrorLog {
+ public:
+  ErrorLog(const rclcpp::Logger &logger, const std::string &topic) : logger_(logger), topic_(topic) {}
+
+  void log(const std::string &text) {
+    // A steady clock: simulated time may stop or restart.
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    auto next = next_.load();
+    const auto later = now + std::chrono::steady_clock::duration(std::chrono::seconds(5)).count();
+    if (now >= next && next_.compare_exchange_strong(next, later)) RCLCPP_ERROR(logger_, "%s: %s", topic_.c_str(), text.c_str());
+  }
+  const std::string &topic() const { return topic_; }
+
+ private:
+  const rclcpp::Logger logger_;
+  const std::string topic_;
+  std::atomic<std::chrono::steady_clock::rep> next_{std::numeric_limits<std::chrono::steady_clock::rep>::min()};
+};
+
+/// Counts the messages of a topic that were converted or refused. Callbacks share it: one that waits for a payload may outlive an unloaded component.
 class ConversionCounters {
  public:
-  explicit ConversionCounters(const rclcpp::Logger &logger) : logger_(logger) {}
+  ConversionCounters(const rclcpp::Logger &logger, const std::string &topic) : errors_(logger, topic) {}
 
   /// Counts a conversion, which copies so many bytes, or refuses it with the reason that it throws. No exception may pass through the executor, which
   /// other nodes share.
@@ -46,17 +68,17 @@ class ConversionCounters {
       copied_bytes_ += bytes;
     } catch (const std::exception &error) {
       ++refused_;
-      log_error("not converted", error.what());
+      log_error(std::string("not converted: ") + error.what());
     }
   }
   /// Counts a message that was refused, and logged, before.
   void refuse() { ++refused_; }
-  void log_error(const char *what, const char *why) { RCLCPP_ERROR_THROTTLE(logger_, clock_, 5000, "%s: %s", what, why); }
+  void log_error(const std::string &text) { errors_.log(text); }
 
   /// A status for /diagnostics.
-  Status report(const std::string &node, const std::string &endpoint, const std::string &topic) {
+  Status report(const std::string &node, const std::string &endpoint) {
     const std::uint64_t refused = refused_;
-    Status status(node, endpoint, topic);
+    Status status(node, endpoint, errors_.topic());
     status.value("converted", converted_);
     status.value("copied_bytes", copied_bytes_);
     status.value("refused", refused);
@@ -65,9 +87,7 @@ class ConversionCounters {
   }
 
  private:
-  rclcpp::Logger logger_;
-  // A steady clock limits the log messages: simulated time may stop or restart.
-  rclcpp::Clock clock_{RCL_STEADY_TIME};
+  ErrorLog errors_;
   std::atomic<std::uint64_t> converted_{0};
   std::atomic<std::uint64_t> copied_bytes_{0};
   std::atomic<std::uint64_t> refused_{0};
@@ -125,12 +145,17 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   using Type = ConversionTopics::Type;
   using Direction = ConversionTopics::Direction;
 
-  static std::shared_ptr<Conversion> start(rclcpp::Node &node, const ConversionTopics &topics) {
-    const std::shared_ptr<Conversion> made(new Conversion(node, topics));
+  /// A node that converts publishes this hidden topic, so that others know that what it publishes comes from elsewhere.
+  static constexpr const char *marker_topic = "/_rgaps/conversions";
+
+  /// Takes the interfaces, and not the node, because rclcpp may remove a node while its callbacks run.
+  static std::shared_ptr<Conversion> start(const NodeInterfaces &node, const rclcpp::node_interfaces::NodeGraphInterface::SharedPtr &graph,
+                                           const ConversionTopics &topics) {
+    const std::shared_ptr<Conversion> made(new Conversion(node, graph, topics));
     if (topics.type == Type::image) {
-      made->open<rgaps::DeviceImage, sensor_msgs::msg::Image>(node);
+      made->open<rgaps::DeviceImage, sensor_msgs::msg::Image>();
     } else {
-      made->open<rgaps::DevicePointCloud, sensor_msgs::msg::PointCloud2>(node);
+      made->open<rgaps::DevicePointCloud, sensor_msgs::msg::PointCloud2>();
     }
     return made;
   }
@@ -150,22 +175,22 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
       }
     } catch (const std::exception &error) {
       // The next update() tries again: the manager may be starting.
-      counters_->log_error("cannot subscribe", error.what());
+      counters_->log_error(std::string("cannot subscribe: ") + error.what());
     }
     *is_active_ = subscription_ != nullptr;
   }
 
  private:
-  // Interfaces, and not the node, because rclcpp may remove a node while its callbacks run.
-  Conversion(rclcpp::Node &node, const ConversionTopics &topics)
+  Conversion(const NodeInterfaces &node, const rclcpp::node_interfaces::NodeGraphInterface::SharedPtr &graph, const ConversionTopics &topics)
       : topics_(topics),
-        node_(NodeInterfaces::of(node)),
-        graph_(node.get_node_graph_interface()),
-        counters_(std::make_shared<ConversionCounters>(node.get_logger())),
+        node_(node),
+        graph_(graph),
+        counters_(std::make_shared<ConversionCounters>(node.logger(), node.topics->resolve_topic_name(topics.out))),
         diagnostics_(Diagnostics::of(node_)) {
-    const std::string name = node.get_fully_qualified_name();
-    report_ = diagnostics_->add([counters = counters_, is_active = is_active_, name, out = topics.out] {
-      auto status = counters->report(name, "converter", out);
+    marker_ = rclcpp::create_publisher<diagnostic_msgs::msg::KeyValue>(node_.parameters, node_.topics, marker_topic, rclcpp::QoS(1));
+    const std::string name = node.base->get_fully_qualified_name();
+    report_ = diagnostics_->add([counters = counters_, is_active = is_active_, name] {
+      auto status = counters->report(name, "converter");
       status.value("active", *is_active ? 1 : 0);
       return status.take();
     });
@@ -178,11 +203,11 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   }
 
   template <class DeviceT, class RosT>
-  void open(rclcpp::Node &node) {
+  void open() {
     if (topics_.direction == Direction::to_cpu) {
       to_cpu<DeviceT, RosT>();
     } else {
-      to_gpu<DeviceT, RosT>(node);
+      to_gpu<DeviceT, RosT>();
     }
   }
 
@@ -205,10 +230,10 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   }
 
   template <class DeviceT, class RosT>
-  void to_gpu(rclcpp::Node &node) {
+  void to_gpu() {
     PublisherOptions options;
     detail::on_matched(options.ros.event_callbacks, update_callback(), 0);
-    const auto publisher = std::make_shared<Publisher<DeviceT>>(node, topics_.out, qos(), options);
+    const auto publisher = std::make_shared<Publisher<DeviceT>>(node_, topics_.out, qos(), options);
     const auto subscribe = [this, publisher](const rclcpp::QoS &qos) {
       rclcpp::SubscriptionOptions options;
       options.qos_overriding_options = overriding();
@@ -260,6 +285,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
   const std::shared_ptr<std::atomic<bool>> is_active_ = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<Diagnostics> diagnostics_;
   std::shared_ptr<void> report_;
+  std::shared_ptr<void> marker_;
   std::mutex mutex_;
   std::function<bool()> is_wanted_;
   std::function<std::shared_ptr<void>(const rclcpp::QoS &)> subscribe_;

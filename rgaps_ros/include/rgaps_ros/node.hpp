@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "rclcpp/rclcpp.hpp"
@@ -31,13 +32,22 @@ struct NodeInterfaces {
   /// The interfaces of a node, given it or a (shared) pointer to it.
   template <class NodeT>
   static NodeInterfaces of(NodeT &&node) {
-    return of_reference(dereferenced(node));
+    if constexpr (std::is_same_v<std::decay_t<NodeT>, NodeInterfaces>) {
+      return node;
+    } else {
+      return of_reference(dereferenced(node));
+    }
   }
   /// The node itself, given it or a pointer to it.
   template <class NodeT>
   static auto dereferenced(NodeT &node) -> decltype((*node)) { return *node; }
   template <class NodeT>
   static auto dereferenced(NodeT &node) -> decltype(node.get_node_base_interface(), node) { return node; }
+
+  /// So that they stand for a node.
+  const auto &get_node_base_interface() const { return base; }
+  const auto &get_node_parameters_interface() const { return parameters; }
+  const auto &get_node_topics_interface() const { return topics; }
 
   rclcpp::Logger logger() const { return rclcpp::get_node_logger(base->get_rcl_node_handle()); }
   std::uint32_t domain() const { return static_cast<std::uint32_t>(base->get_context()->get_domain_id()); }

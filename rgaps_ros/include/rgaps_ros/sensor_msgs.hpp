@@ -55,8 +55,8 @@ rgaps::Result<Meta> check_bytes(Meta meta, std::size_t bytes, const std::string 
 
 }  // namespace detail
 
-/// The metadata of an image whose pixels, `bytes` of them, are in the message or elsewhere.
-inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &message, std::size_t bytes) {
+/// The metadata of an image, whatever bytes it has.
+inline rgaps::Result<rgaps::Image> describe_without_data(const sensor_msgs::msg::Image &message) {
   auto made = rgaps::Image::create(message.width, message.height, message.encoding);
   if (!made) return made.error();
   auto &image = made->c().as.image;
@@ -69,11 +69,16 @@ inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &messa
   image.step = message.step;
   image.is_bigendian = message.is_bigendian;
   if (auto set = detail::set_header(*made, message.header); !set) return set.error();
-  return detail::check_bytes(*made, bytes, "an image of " + std::to_string(message.height) + " rows of step " + std::to_string(message.step) +
-                                               " in " + message.encoding);
+  return made;
 }
+
 /// The metadata of an image.
-inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &message) { return describe(message, message.data.size()); }
+inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &message) {
+  auto made = describe_without_data(message);
+  if (!made) return made;
+  return detail::check_bytes(*made, message.data.size(), "an image of " + std::to_string(message.height) + " rows of step " +
+                                                             std::to_string(message.step) + " in " + message.encoding);
+}
 
 /// The metadata of a point cloud.
 inline rgaps::Result<rgaps::PointCloud> describe(const sensor_msgs::msg::PointCloud2 &message) {
