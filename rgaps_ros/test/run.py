@@ -22,6 +22,7 @@ from world import SECONDS_MAX, Failed, World, discovery
 
 RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_rgaps']
 SAMPLES = 30
+NO_PICTURES = 'rosbag2 records no sensor_msgs/Image here, from any publisher'
 
 
 class Context:
@@ -167,27 +168,42 @@ def the_converter_is_a_component(context, world):
         raise Failed(loaded.output() + container.output())
 
 
-def samples_survive_recording_and_playing_a_bag_through_the_converter(context, world):
-    if not has_rosbag2():
-        return 'no rosbag2'
-    host = world.host()
+def recorded(context, world, host, convert_in, topic):
+    """A bag of pictures of the samples on /samples, which the program that `convert_in(environment)` starts puts on a topic; None if rosbag2 records
+    no pictures here."""
     recording = environment_that_records_pictures(world, host)
     if recording is None:
-        return 'rosbag2 records no sensor_msgs/Image here, from any publisher'
+        return None
     bag = os.path.join(world.folder, 'pictures')
-    converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/samples', '/pictures', recording)
-    recorder = record(host, 'recorder', bag, '/pictures', recording)
+    converter = convert_in(recording)
+    recorder = record(host, 'recorder', bag, topic, recording)
     # The converter subscribes once the recorder has. Under another RMW, the converter may discover the publisher late and miss the first messages.
     publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
     wait_for_messages(bag, recorder, SAMPLES)
     for program in (publisher, converter):
         program.end()
+    return bag
 
-    converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/samples_again')
-    reader = play(context, host, 'reader', {'samples': '/samples_again'}, role='sub', count=SAMPLES, in_order=False)
+
+def expect_samples_of(context, host, bag, topic):
+    """Plays the bag to a subscription of a GPU topic."""
+    reader = play(context, host, 'reader', {'samples': topic}, role='sub', count=SAMPLES, in_order=False)
     player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
     expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
     player.end()
+
+
+def samples_survive_recording_and_playing_a_bag_through_the_converter(context, world):
+    if not has_rosbag2():
+        return 'no rosbag2'
+    host = world.host()
+    bag = recorded(context, world, host, lambda environment: convert(context, host, 'to_cpu', 'image', 'to_cpu', '/samples', '/pictures', environment),
+                   '/pictures')
+    if bag is None:
+        return NO_PICTURES
+    converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/samples_again')
+    expect_samples_of(context, host, bag, '/samples_again')
+    converter.end()
     return None
 
 
@@ -195,22 +211,11 @@ def a_bag_of_a_bridged_topic_replays_as_the_same_samples_on_the_gpu_topic(contex
     if not has_rosbag2():
         return 'no rosbag2'
     host = world.host()
-    recording = environment_that_records_pictures(world, host)
-    if recording is None:
-        return 'rosbag2 records no sensor_msgs/Image here, from any publisher'
-    bag = os.path.join(world.folder, 'pictures')
-    first = bridge(context, host, 'first', recording)
-    recorder = record(host, 'recorder', bag, '/samples/cpu', recording)
-    publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
-    wait_for_messages(bag, recorder, SAMPLES)
-    for program in (publisher, first):
-        program.end()
-
+    bag = recorded(context, world, host, lambda environment: bridge(context, host, 'first', environment), '/samples/cpu')
+    if bag is None:
+        return NO_PICTURES
     bridge(context, host, 'second')
-    reader = play(context, host, 'reader', role='sub', count=SAMPLES, in_order=False)
-    player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
-    expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
-    player.end()
+    expect_samples_of(context, host, bag, '/samples')
     return None
 
 
