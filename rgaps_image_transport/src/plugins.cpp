@@ -10,9 +10,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "image_transport/publisher_plugin.hpp"
 #include "image_transport/subscriber_plugin.hpp"
@@ -84,16 +84,22 @@ class Publisher : public image_transport::PublisherPlugin {
     options.ros = given;
     publisher_ = std::make_unique<rgaps_ros::Publisher<rgaps::DeviceImage>>(node, topic_of(base_topic), qos, options);
     const auto interfaces = rgaps_ros::NodeInterfaces::of(node);
-    counters_ = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger(), getTopic());
+    errors_ = std::make_unique<rgaps_ros::ErrorLog>(interfaces.logger(), getTopic());
   }
 
+  /// Logs why an image could not be published; /diagnostics has the publisher's counters.
   template <class Push>
   void push(Push &&push) const {
-    if (publisher_) counters_->convert(0, std::forward<Push>(push));
+    if (!publisher_) return;
+    try {
+      push();
+    } catch (const std::exception &error) {
+      errors_->log(std::string("not published: ") + error.what());
+    }
   }
 
   std::unique_ptr<rgaps_ros::Publisher<rgaps::DeviceImage>> publisher_;
-  std::shared_ptr<rgaps_ros::ConversionCounters> counters_;
+  std::unique_ptr<rgaps_ros::ErrorLog> errors_;
 };
 
 class Subscriber : public image_transport::SubscriberPlugin {

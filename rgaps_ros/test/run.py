@@ -268,7 +268,7 @@ def an_image_transport_node_publishes_a_gpu_topic_unchanged(context, world):
     to_pool = republish('to_pool', 'raw', 'rgaps', '-r', 'in:=/image/cpu_in', '-r', 'out/rgaps:=/image/gpu')
     from_pool = republish('from_pool', 'rgaps', 'raw', '-r', 'in/rgaps:=/image/gpu', '-r', 'out:=/image/cpu_out')
     host.run('exchange', sys.executable, context.exchange, 'image', 'always').passes()
-    to_pool.until('not converted: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
+    to_pool.until('not published: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
     for program in (to_pool, from_pool):
         program.end()
     return None
