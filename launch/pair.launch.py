@@ -8,13 +8,15 @@ launch: `rgaps two-hosts` makes both hosts, and removes them when its input is c
 
 ros2 launch rgaps pair.launch.py publish_nodes:=my_camera/driver subscribe_launch_file:='my_robot detectors.launch.py'
 
-runs ROS nodes or launch files on the two hosts instead, and ends when those of the subscribing host have ended.
+runs ROS nodes or launch files on the two hosts instead, and ends when those of the subscribing host have ended. Under rmw_zenoh_cpp each host in a
+network namespace gets a router, linked with the other's, by which the nodes find each other.
 """
 
 import json
 import os
 import sys
 
+from ament_index_python.packages import get_package_prefix
 from launch import LaunchDescription
 from launch.actions import ExecuteProcess, RegisterEventHandler
 from launch.event_handlers import OnProcessExit, OnProcessIO
@@ -39,6 +41,21 @@ ROLES = (PUBLISH, SUBSCRIBE)
 LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 
+def start_routers(report, hosts):
+    """Routers for nodes of rmw_zenoh_cpp, which look for one on their own host. Without network namespaces they use that of this machine."""
+    rmw = os.environ.get('RMW_IMPLEMENTATION')
+    rmw = os.environ.get('RGAPS_INNER_RMW') if rmw == 'rmw_rgaps' else rmw
+    if rmw != 'rmw_zenoh_cpp' or not all(host['prefix'] for host in hosts):
+        return []
+    router = os.path.join(get_package_prefix(rmw), 'lib', rmw, 'rmw_zenohd')
+    environments = [dict(host['environment']) for host in hosts]
+    peers = [environment['RGAPS_DATA_ADDRESS'] for environment in reversed(environments)]
+    routers = [ExecuteProcess(cmd=[*host['prefix'], router], name='router', output='log', additional_env={
+        **environment, 'ZENOH_CONFIG_OVERRIDE': f'connect/endpoints=["tcp/{peer}:7447"]'})
+        for host, environment, peer in zip(hosts, environments, peers)]
+    return [action for router in routers for action in report.watch(router)]
+
+
 def pair(settings, report):
     has_nodes = settings['publish_nodes'] or settings['publish_launch_file']
     settings['expect'] = '' if has_nodes else settings['input']
@@ -60,7 +77,8 @@ def pair(settings, report):
         report.logger.info(said['about'])
         hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]
-        return [action for role, host in zip(ROLES, hosts) for action in host.run(host.clients(role))]
+        routers = start_routers(report, said['hosts']) if has_nodes else []
+        return [*routers, *(action for role, host in zip(ROLES, hosts) for action in host.run(host.clients(role)))]
 
     def end(event, context):
         """Ends the hosts last, unless an error occurred."""

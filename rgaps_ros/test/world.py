@@ -18,6 +18,24 @@ def discovery(where):
     return {'ROS_AUTOMATIC_DISCOVERY_RANGE': where, **older}
 
 
+def program_of(package, name):
+    """A program of a ROS package, without the wrapper process of `ros2 run`."""
+    folders = os.environ.get('AMENT_PREFIX_PATH', '').split(':')
+    found = (os.path.join(folder, 'lib', package, name) for folder in folders)
+    return next(filter(os.path.exists, found), name)
+
+
+# What a router of rmw_zenoh prints once it serves.
+ROUTER_SERVES = 'Started Zenoh router'
+
+
+def router_of_zenoh(peer=None):
+    """The command and the environment of a router of rmw_zenoh_cpp, whose nodes find each other by the one of their machine; with the router of another
+    machine as peer, they find those there, too."""
+    connect = {'ZENOH_CONFIG_OVERRIDE': f'connect/endpoints=["tcp/{peer}:7447"]'} if peer else {}
+    return [program_of('rmw_zenoh_cpp', 'rmw_zenohd')], connect
+
+
 class Failed(Exception):
     """A failed test, with its reason."""
 
@@ -105,6 +123,7 @@ class World:
         self.programs = []
 
     def __enter__(self):
+        self.start_router()
         return self
 
     def __exit__(self, *_):
@@ -123,6 +142,12 @@ class World:
         program = Program(self, name, command, everything)
         self.programs.append(program)
         return program
+
+    def start_router(self, namespace=None, peer=None):
+        """Starts what nodes of rmw_zenoh_cpp need in each network namespace; other RMWs need nothing."""
+        if self.rmw == 'rmw_zenoh_cpp':
+            command, environment = router_of_zenoh(peer)
+            self.run('router', command, namespace, environment).until(ROUTER_SERVES)
 
     def host(self, namespace=None, settings=(), environment=None):
         return Host(self, namespace, settings, environment)
@@ -144,6 +169,8 @@ class World:
             for command in (f'addr add 10.77.0.{place}/24 dev cable{place}', 'link set lo up', f'link set cable{place} up',
                             f'route add 224.0.0.0/4 dev cable{place}'):
                 subprocess.run([*inside, 'ip', *command.split()], check=True, capture_output=True)
+        for place, holder in enumerate(ids, 1):
+            self.start_router(holder, f'10.77.0.{3 - place}')
         return ids
 
 

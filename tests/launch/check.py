@@ -65,6 +65,8 @@ def stand_in():
             return self.arguments[0]
 
     names = {
+        'ament_index_python': [],
+        'ament_index_python.packages': ['get_package_prefix'],
         'launch': ['LaunchDescription'],
         'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler', 'Shutdown', 'TimerAction'],
         'launch.event_handlers': ['OnProcessExit', 'OnProcessIO'],

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
 from world import SECONDS_MAX, Failed, World, discovery  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
-RMWS = ['rmw_fastrtps_cpp', 'rmw_rgaps']
+RMWS = ['rmw_fastrtps_cpp', 'rmw_zenoh_cpp', 'rmw_rgaps']
 DETECTORS = [f'edges_{number}' for number in range(8)]
 IN_CPP = ['rectify', *DETECTORS[:5]]
 RUN_SECONDS = 12

@@ -13,9 +13,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "rgaps_ros" / "test"))
-from world import discovery  # noqa: E402
+from world import ROUTER_SERVES, discovery, router_of_zenoh  # noqa: E402
 
-RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_rgaps")
+RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_zenoh_cpp", "rmw_rgaps")
 # Long enough for a busy machine; a program that takes longer hangs.
 LONG = 120.0
 COUNT = 30
@@ -130,6 +130,7 @@ class OnRmw:
             "RGAPS_DEVICE": "host",
         }
         self.here = self.host()
+        self.start_router()
 
     def tidy_up(self):
         for program in self.started:
@@ -147,6 +148,14 @@ class OnRmw:
     def start(self, command, environment, errors=None):
         self.started.append(Program(command, environment, errors))
         return self.started[-1]
+
+    def start_router(self, peer=None, wrap=lambda command: command):
+        """Starts what nodes of rmw_zenoh_cpp need on each host; other RMWs need nothing."""
+        if self.rmw == "rmw_zenoh_cpp":
+            command, environment = router_of_zenoh(peer)
+            router = self.start(wrap(command), environment)
+            while ROUTER_SERVES not in router.line():
+                pass
 
     def manager(self, environment, wrap=lambda command: command):
         self.start(wrap([os.environ["RGAPSD"]]), environment, subprocess.DEVNULL)
@@ -213,12 +222,14 @@ class OnRmw:
                 self.host(
                     **discovery("SUBNET"),
                     RGAPS_MULTICAST="off",
-                    RGAPS_LISTEN=f"tcp/{address}:7447",
-                    RGAPS_PEERS=f"tcp/{peer}:7447",
+                    # Not 7447, the port of a router of rmw_zenoh_cpp.
+                    RGAPS_LISTEN=f"tcp/{address}:7467",
+                    RGAPS_PEERS=f"tcp/{peer}:7467",
                     RGAPS_DATA_ADDRESS=address,
                 )
             )
             wraps.append(lambda command, place=place: hosts.command(place, command))
+            self.start_router(peer, wraps[place])
             self.manager(environments[place], wraps[place])
         return environments, wraps
 

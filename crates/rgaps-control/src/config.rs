@@ -71,14 +71,18 @@ pub struct Config {
     /// Memory of pools: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU if this build can use one, else host memory.
     pub device: String,
     /// How far the network reaches: `local` opens no IP socket, `loopback` reaches managers of this machine only, `open` accepts every host that can
-    /// connect, unauthenticated. If the key is not given, `peers` and `listen` open the network.
+    /// connect, unauthenticated. If the key is not given, `peers`, `routers` and `listen` open the network.
     pub network: String,
     /// Addresses of other managers, as zenoh locators: tcp/10.0.0.2:7447. If no host answers within `peer_timeout_ms`, the log says so.
     pub peers: Vec<String>,
+    /// Addresses of zenoh routers through which hosts find each other, instead of multicast: tcp/10.0.0.9:7447. Payload goes from host to host.
+    /// Under rmw_zenoh_cpp the default is the router of the ROS nodes, tcp/localhost:7447, if the network is open and none of `peers`, `multicast` and
+    /// `zenoh_config` is given.
+    pub routers: Vec<String>,
     /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open, and with
-    /// `peers` it also listens on port 7447, if that is free.
+    /// `peers`, but no `routers`, it also listens on port 7447, if that is free.
     pub listen: String,
-    /// Whether hosts of the LAN find each other by multicast, if the network is open.
+    /// Whether hosts of the LAN find each other by multicast, if the network is open and there are no `routers`.
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
     pub data_address: Vec<String>,
@@ -127,6 +131,7 @@ impl Default for Config {
             device: "auto".to_owned(),
             network: Range::Local.name().to_owned(),
             peers: Vec::new(),
+            routers: Vec::new(),
             listen: String::new(),
             multicast: true,
             data_address: Vec::new(),
@@ -392,8 +397,10 @@ impl Config {
         }
         let rule =
             "a locator with protocol and port, as tcp/10.0.0.2:7447; this build reaches other hosts over tcp only";
-        for peer in &self.peers {
-            require(is_locator(peer), "peers", peer, rule)?;
+        for (key, locators) in [("peers", &self.peers), ("routers", &self.routers)] {
+            for locator in locators {
+                require(is_locator(locator), key, locator, rule)?;
+            }
         }
         require(self.listen.is_empty() || is_locator(&self.listen), "listen", &self.listen, rule)
     }

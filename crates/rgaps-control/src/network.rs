@@ -147,6 +147,7 @@ impl Network {
             zenoh,
             introducer: introducer(config)?,
             waits_for_multicast: is_found_by_multicast_only(config)?,
+            routers: config.routers.clone(),
             host,
             name: name.to_owned(),
             sink: Arc::new(sink),
@@ -189,6 +190,7 @@ struct JoinParameters {
     introducer: Option<zenoh::Config>,
     /// Nothing but multicast finds other hosts: then zenoh must not open before there is an interface for it.
     waits_for_multicast: bool,
+    routers: Vec<String>,
     host: HostId,
     name: String,
     sink: Sink,
@@ -219,7 +221,7 @@ impl JoinParameters {
     }
 
     fn join(&self) -> Result<Membership, NetworkError> {
-        let Self { zenoh, introducer, waits_for_multicast: _, host, name, sink, session: shared } = self;
+        let Self { zenoh, introducer, waits_for_multicast: _, routers, host, name, sink, session: shared } = self;
         let (host, sink, introducer) = (*host, sink.clone(), introducer.clone());
         let scouted = multicast_interfaces();
         let session = zenoh::open(zenoh.clone()).wait().map_err(failed("joining the network"))?;
@@ -260,6 +262,9 @@ impl JoinParameters {
             .declare_token(format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
             .wait()
             .map_err(failed("announcing this host"))?;
+        if !routers.is_empty() {
+            tracing::info!(routers = routers.join(", "), "hosts find each other through routers of zenoh");
+        }
         if introducer.is_some() {
             tracing::info!(interfaces = format_interfaces(&scouted), "hosts find each other by multicast");
         }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Reading the configuration decides it, by the first of these that is given: `network`; ROS_LOCALHOST_ONLY and ROS_AUTOMATIC_DISCOVERY_RANGE;
-//! `peers`, `listen` and ROS_STATIC_PEERS; the default. The default is local. For a ROS 2 node it is SUBNET, like the default of its RMW.
+//! `peers`, `routers`, `listen` and ROS_STATIC_PEERS; the default. The default is local. For a ROS 2 node it is SUBNET, like the default of its RMW.
 //!
 //! Invariant   a setting that needs an open network never overrides one that closes it: that is an error with the names of both.
 
@@ -77,7 +77,7 @@ impl Config {
 
     /// Whether zenoh scouts for hosts by multicast.
     pub fn scouts(&self) -> bool {
-        self.multicast && self.range() == Range::Open
+        self.multicast && self.routers.is_empty() && self.range() == Range::Open
     }
 
     /// The addresses that data links listen on; 0.0.0.0 stands for all of this host's.
@@ -117,6 +117,8 @@ pub(crate) struct RosVariables {
     range: Option<(RosRange, String)>,
     /// ROS_STATIC_PEERS, as locators.
     static_peers: Vec<String>,
+    /// The router by which nodes find each other, and the variable that says so, if they need one.
+    router: Option<(&'static str, String)>,
     unset: Unset,
 }
 
@@ -147,9 +149,17 @@ impl RosVariables {
         };
         let peers = variable("ROS_STATIC_PEERS").unwrap_or_default();
         let peers = peers.split(';').filter(|peer| !peer.is_empty());
-        Self { range, static_peers: peers.map(|peer| format!("tcp/{peer}:7447")).collect(), unset }
+        let static_peers = peers.map(|peer| format!("tcp/{peer}:7447")).collect();
+        let router = ["RMW_IMPLEMENTATION", "RGAPS_INNER_RMW"].into_iter().find_map(|name| {
+            let is_zenoh = variable(name).as_deref() == Some("rmw_zenoh_cpp");
+            is_zenoh.then(|| (ROS_ROUTER, format!("{name}=rmw_zenoh_cpp")))
+        });
+        Self { range, static_peers, router, unset }
     }
 }
+
+/// Where sessions of rmw_zenoh_cpp look for their machine's router by default.
+const ROS_ROUTER: &str = "tcp/localhost:7447";
 
 /// A setting that is useless unless the network reaches far enough.
 struct Opener {
@@ -175,7 +185,9 @@ pub(crate) fn settle(
     let addresses = opener("data_address", &config.data_address, origins, is_loopback);
     let peers = opener("peers", &config.peers, origins, locator_is_loopback);
     let listen = opener("listen", as_list(&config.listen), origins, locator_is_loopback);
-    let openers: Vec<&Opener> = [&peers, &listen].into_iter().flatten().collect();
+    // Also a router of this machine connects it to others.
+    let routers = opener("routers", &config.routers, origins, |_| false);
+    let openers: Vec<&Opener> = [&peers, &listen, &routers].into_iter().flatten().collect();
     let own = origins.get("network").map(|origin| (config.range(), origin.as_str()));
     let Verdict { range, by, takes_static_peers, scouts } =
         decide(own, ros, static_peers, &openers, addresses.as_ref());
@@ -192,8 +204,17 @@ pub(crate) fn settle(
     } else if !static_peers.is_empty() {
         unused.push("ROS_STATIC_PEERS".to_owned());
     }
+    let finds_hosts = ["peers", "routers", "zenoh_config", "multicast"].iter().any(|key| origins.contains_key(*key));
+    if let Some((router, origin)) = ros.router.as_ref().filter(|_| range == Range::Open && !finds_hosts) {
+        config.routers = vec![(*router).to_owned()];
+        origins.insert("routers".to_owned(), origin.clone());
+    }
+    // One way to find a host is enough: of one that was linked directly, too, zenoh withdrew the announcements when the router ended.
+    let scouts = scouts && config.routers.is_empty();
     match origins.get("multicast") {
-        Some(origin) if config.multicast && range != Range::Open => unused.push(format!("multicast = true ({origin})")),
+        Some(origin) if config.multicast && (range != Range::Open || !config.routers.is_empty()) => {
+            unused.push(format!("multicast = true ({origin})"));
+        }
         Some(_) => {}
         None => config.multicast &= scouts,
     }
@@ -203,8 +224,9 @@ pub(crate) fn settle(
         unused.extend(file.map(|file| file.text));
     }
     config.network = range.name().to_owned();
-    // Recorded as given, so that a client can compare it with the running manager; `peers` and `listen` are recorded as such.
-    let is_asked_for = ros.range.is_some() || ros.unset == Unset::Subnet && peers.is_none() && listen.is_none();
+    // Recorded as given, so that a client can compare it with the running manager; `peers`, `routers` and `listen` are recorded as such.
+    let is_asked_for =
+        ros.range.is_some() || ros.unset == Unset::Subnet && peers.is_none() && listen.is_none() && routers.is_none();
     if is_asked_for {
         origins.entry("network".to_owned()).or_insert_with(|| by.clone());
     }
@@ -292,6 +314,8 @@ mod tests {
             match *key {
                 "network" => config.network = (*value).to_owned(),
                 "peers" => config.peers = list(),
+                "routers" => config.routers = list(),
+                "zenoh_config" => config.zenoh_config = (*value).to_owned(),
                 "listen" => config.listen = (*value).to_owned(),
                 "data_address" => config.data_address = list(),
                 "multicast" => config.multicast = *value == "true",
@@ -354,6 +378,37 @@ mod tests {
         }
         let (config, _) = settled(&[("peers", "tcp/1.2.3.4:1")], &[STATIC], Unset::Local).unwrap();
         assert_eq!(config.peers, ["tcp/1.2.3.4:1"]);
+    }
+
+    #[test]
+    fn under_rmw_zenoh_hosts_use_the_router_of_the_nodes_unless_told_otherwise() {
+        let zenoh = ("RMW_IMPLEMENTATION", "rmw_zenoh_cpp");
+        let routers = |keys: Pairs<'_>, ros: Pairs<'_>| settled(keys, ros, Unset::Subnet).unwrap().0.routers;
+        assert_eq!(routers(&[], &[zenoh]), ["tcp/localhost:7447"]);
+        assert_eq!(routers(&[], &[("RMW_IMPLEMENTATION", "rmw_rgaps"), ("RGAPS_INNER_RMW", "rmw_zenoh_cpp")]).len(), 1);
+        assert_eq!(routers(&[("routers", "tcp/10.0.0.9:7447")], &[zenoh]), ["tcp/10.0.0.9:7447"]);
+        let others: [(Pairs<'_>, Pairs<'_>); 7] = [
+            (&[], &[("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")]),
+            (&[FAR], &[zenoh]),
+            (&[], &[zenoh, STATIC]),
+            (&[], &[zenoh, LOCALHOST]),
+            (&[("network", "local")], &[zenoh]),
+            (&[("zenoh_config", "/zenoh.json5")], &[zenoh]),
+            (&[("multicast", "true")], &[zenoh]),
+        ];
+        for (keys, ros) in others {
+            assert!(routers(keys, ros).is_empty(), "{keys:?} {ros:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_opens_the_network_even_if_it_is_on_this_machine() {
+        const ROUTER: (&str, &str) = ("routers", "tcp/127.0.0.1:7447");
+        let (config, decision) = settled(&[ROUTER, ("multicast", "true")], &[], Unset::Local).unwrap();
+        assert_eq!((config.range(), config.scouts()), (Range::Open, false), "two ways to one host");
+        assert_eq!(decision.unused, ["multicast = true (environment)"]);
+        let said = settled(&[ROUTER, ("network", "local")], &[], Unset::Local).unwrap_err();
+        assert!(said.contains("routers = tcp/127.0.0.1:7447 (environment)"), "{said}");
     }
 
     #[test]

@@ -38,8 +38,17 @@ const TAKEN_INTERVAL: Duration = Duration::from_millis(200);
 /// How long other clients wait for the client that has begun to start a manager, which may be stopped. The manager's own lock excludes a second one.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Variables that a manager inherits from the client that starts it.
-const KEPT: [&str; 8] =
-    ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
+const KEPT: [&str; 9] = [
+    "PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "RUST_LOG",
+    "TMPDIR",
+    "LANG",
+    "RMW_IMPLEMENTATION",
+];
 /// It also inherits variables with these prefixes: manager and clients must see the same devices, through the same MPS server.
 const KEPT_PREFIXES: [&str; 4] = ["RGAPS_", "ROS_", "CUDA_", "NVIDIA_"];
 /// It does not inherit these, which debug the one client.

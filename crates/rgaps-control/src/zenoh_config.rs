@@ -109,13 +109,18 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
         set("listen/endpoints", list(&[listen.to_owned()]))?;
         return Ok(Some(zenoh));
     }
-    if !config.peers.is_empty() {
-        set("connect/endpoints", list(&config.peers))?;
+    if !(config.peers.is_empty() && config.routers.is_empty()) {
+        set("connect/endpoints", list(&[&config.peers[..], &config.routers].concat()))?;
+    }
+    if !config.routers.is_empty() {
+        // Other programs use these routers, too: this host connects to none of them, nor do they connect to it.
+        set("scouting/gossip/autoconnect", NOBODY.to_owned())?;
+        set("scouting/gossip/target", NOBODY.to_owned())?;
     }
     let any = any_address();
     if !config.listen.is_empty() {
         set("listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
-    } else if !config.peers.is_empty() && listens_by_default {
+    } else if !config.peers.is_empty() && config.routers.is_empty() && listens_by_default {
         // Hosts that name each other as peers need no `listen`. Where another process has the port, this host is reached over its own links only.
         set("listen/endpoints", list(&[format!("tcp/{any}:{PORT}"), format!("tcp/{any}:0")]))?;
         set("listen/exit_on_failure", "false".to_owned())?;
@@ -305,6 +310,21 @@ mod tests {
             assert_eq!(said(&format!("scouting/gossip/{gossip}")), NOBODY);
         }
         assert!(read(of("local"), far).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_host_with_routers_connects_to_them_alone_and_leaves_them_their_port() {
+        let routers = ["tcp/10.0.0.9:7447".to_owned()];
+        for peers in [&[][..], &["tcp/10.0.0.2:7447".to_owned()]] {
+            let config = Config { peers: peers.to_vec(), routers: routers.to_vec(), ..of("open") };
+            let zenoh = zenoh_config(&config).unwrap().unwrap();
+            assert_eq!(value(&zenoh, "connect/endpoints").unwrap(), serde_json::json!([peers, &routers[..]].concat()));
+            for gossip in ["autoconnect", "target"] {
+                assert_eq!(zenoh.get_json(&format!("scouting/gossip/{gossip}")).unwrap(), NOBODY);
+            }
+            let listens = value(&zenoh, "listen/endpoints").unwrap();
+            assert_eq!(listens, value(&Zenoh::default(), "listen/endpoints").unwrap(), "zenoh's own choice");
+        }
     }
 
     #[test]

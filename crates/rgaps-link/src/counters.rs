@@ -19,8 +19,6 @@ pub struct SenderCounters {
     pub corrupt: u64,
     /// Times that a batch ended because the ring had no room.
     pub out_of_room: u64,
-    /// Records whose data were written to granted memory.
-    pub landed_records: u64,
     /// Memory regions that `post` registered because the caller had not. Only rdma registers memory.
     pub registrations: u64,
     /// Payload copies made by this link in user space. Always 0 for the links here; a link that stages counts.
@@ -34,8 +32,6 @@ pub struct ReceiverCounters {
     pub records: u64,
     /// Payload bytes received, envelopes included, headers not.
     pub bytes: u64,
-    /// Records whose data are in granted memory.
-    pub landed_records: u64,
     /// Calls to the transport that returned data.
     pub reads: u64,
     /// Wake-ups of the consumer.

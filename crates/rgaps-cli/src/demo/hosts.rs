@@ -14,6 +14,8 @@ use crate::CommandError;
 
 /// Transports between the hosts, as flags name them.
 pub(crate) const TRANSPORTS: [&str; 3] = ["auto", "tcp", "rdma"];
+/// Where the managers listen. Not zenoh's port: it is that of a router of rmw_zenoh_cpp, which ROS nodes on the hosts may need.
+const PORT: u16 = 7467;
 /// How long managers stay after their last client.
 const IDLE_TIMEOUT_MS: &str = "300";
 /// How long managers may take to exit.
@@ -65,7 +67,7 @@ impl DemoHosts {
             Err(_) => [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)],
         };
         let ports = match &hosts {
-            Ok(_) => [7447, 7447],
+            Ok(_) => [PORT, PORT],
             Err(_) => [free_port(addresses[0])?, free_port(addresses[1])?],
         };
         let dirs = [RuntimeDir::new("a")?, RuntimeDir::new("b")?];

@@ -244,7 +244,6 @@ impl RdmaReceiver {
         let grant = self.grant_of(&header, placement.payload(&geometry, in_ring))?;
         self.counters.records += 1;
         self.counters.bytes += u64::from(header.payload_bytes);
-        self.counters.landed_records += u64::from(grant.is_some());
         let ending = if header.ends_message() { self.grants.end_of(header.message) } else { None };
         let ends = ending.map(|(number, _)| number);
         self.invalidate(ending)?;

@@ -332,7 +332,6 @@ impl RdmaSender {
             count += 1;
             bytes += u64::from(header.payload_bytes);
             self.counters.messages += u64::from(completes.is_some());
-            self.counters.landed_records += u64::from(grant.is_some());
         }
         let Some(last) = writes[..used].last_mut() else { return Ok(0) };
         last.signaled = true;

@@ -271,13 +271,13 @@ impl TcpSender {
     }
 }
 
-/// The fields of a sender that a write needs while its slices borrow the frames.
 /// Envelope and data of a record that `post` has let pass.
 fn in_host_memory<'a>(record: &Record<'a>) -> (&'a [u8], SharedBytes<'a>) {
     let (envelope, data) = record.payload();
     (envelope, data.in_host_memory().unwrap_or(SharedBytes::empty()))
 }
 
+/// The fields of a sender that a write needs while its slices borrow the frames.
 struct Writer<'a> {
     stream: &'a TcpStream,
     ring: &'a mut SenderRing,

@@ -1,0 +1,90 @@
+//! Hosts find each other through routers of zenoh, as nodes of rmw_zenoh_cpp do.
+
+use std::process::Stdio;
+
+use rgaps_testing::Child;
+use zenoh::Wait;
+
+use crate::range::exchange;
+use crate::world::{World, example, within_limit};
+
+/// Variable that makes this program a router: its configuration, as keys and values in turn, separated by semicolons.
+const CONFIGURATION: &str = "TEST_ZENOH_ROUTER";
+const MESSAGES: usize = 5;
+
+/// Started by the other tests, this is a router until its process is ended.
+#[test]
+fn a_process_of_its_own_is_a_router() {
+    let Ok(configuration) = std::env::var(CONFIGURATION) else { return };
+    let mut config = zenoh::Config::default();
+    let given: Vec<&str> = configuration.split(';').collect();
+    let always = ["mode", "\"router\"", "scouting/multicast/enabled", "false"];
+    for pair in always.chunks(2).chain(given.chunks(2)) {
+        config.insert_json5(pair[0], pair[1]).unwrap();
+    }
+    let _session = zenoh::open(config).wait().unwrap();
+    eprintln!("router serves");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A router on a host, which listens where those of rmw_zenoh_cpp do, and connects to that of the first host.
+fn router(world: &World, host: usize) -> Child {
+    let peer = if host == 0 { "[]".to_owned() } else { format!("[\"tcp/{}:7447\"]", world.hosts[0].address()) };
+    let log = world.folder("routers").join(format!("{host}"));
+    let mut command = world.hosts[host].command(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "--nocapture", "routers::a_process_of_its_own_is_a_router"])
+        .env(CONFIGURATION, format!("listen/endpoints;[\"tcp/[::]:7447\"];connect/endpoints;{peer}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap());
+    let child = Child::spawn(&mut command).unwrap();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let serves = within_limit(|| said().contains("router serves").then_some(()));
+    assert!(serves.is_some(), "{}", said());
+    child
+}
+
+/// Two hosts under rmw_zenoh_cpp, which nothing else than their routers introduces to each other.
+fn world() -> Option<World> {
+    let mut world = World::new(2)?;
+    for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
+        world.set(name, "");
+    }
+    world.set("RMW_IMPLEMENTATION", "rmw_zenoh_cpp");
+    Some(world)
+}
+
+#[test]
+fn hosts_find_each_other_through_the_routers_of_their_ros_nodes() {
+    let Some(world) = world() else { return };
+    let _routers = [router(&world, 0), router(&world, 1)];
+    exchange(&world, MESSAGES, || ());
+}
+
+#[test]
+fn hosts_that_start_before_their_routers_find_each_other_once_these_serve() {
+    let Some(world) = world() else { return };
+    let mut routers = Vec::new();
+    exchange(&world, MESSAGES, || {
+        (0..2).for_each(|host| world.await_log(host, "through routers of zenoh routers=\"tcp/localhost:7447\""));
+        routers = vec![router(&world, 0), router(&world, 1)];
+    });
+}
+
+#[test]
+fn hosts_whose_routers_were_restarted_find_each_other_again() {
+    let Some(world) = world() else { return };
+    let linked = |info: &serde_json::Value| info["links"].to_string().contains("connected over");
+    let routers = [router(&world, 0), router(&world, 1)];
+    let _subscriber = world.sub(1, "sub", &["cloud", "--type", "point_cloud"]);
+    let input = example("saddle.pcd");
+    let _publisher = world.publish(0, "pub", &["cloud", "--loop", "--input", input.to_str().unwrap()]);
+    world.await_info(0, "cloud", "that it is linked", linked);
+    drop(routers);
+    world.await_info(0, "cloud", "that it is alone", |info| !linked(info));
+    let _again = [router(&world, 0), router(&world, 1)];
+    world.await_info(0, "cloud", "that it is linked again", linked);
+}
