@@ -8,6 +8,7 @@ here are listed with `skipped:`.
 """
 
 import contextlib
+import functools
 import glob
 import importlib.util
 import os
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from world import SECONDS_MAX, Failed, World, discovery, program_of
+from world import SECONDS_MAX, Failed, discovery, has_rmw, program_of, run_tests
 
 RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_zenoh_cpp', 'rmw_rgaps']
 SAMPLES = 30
@@ -389,7 +390,7 @@ def environment_that_records_pictures(world, host):
 
 def records_pictures(world, host, environment):
     """Whether rosbag2 records pictures under this RMW; rmw_fastrtps_cpp 9.4.7 of Lyrical does not."""
-    if not there_is(environment.get('RMW_IMPLEMENTATION', world.rmw)):
+    if not has_rmw(environment.get('RMW_IMPLEMENTATION', world.rmw)):
         return False
     bag = os.path.join(world.folder, f'probe{len(world.programs)}')
     recorder = record(host, 'probe', bag, '/probe', environment)
@@ -432,37 +433,11 @@ TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscri
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 
 
-def there_is(rmw):
-    folders = os.environ.get('LD_LIBRARY_PATH', '').split(':')
-    return any(os.path.exists(os.path.join(folder, f'lib{rmw}.so')) for folder in folders if folder)
-
-
 def main():
     prefix, build, *names = sys.argv[1:]
-    if os.geteuid() == 0 and 'TEST_IN_NAMESPACE' not in os.environ:
-        os.environ['TEST_IN_NAMESPACE'] = '1'
-        os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
-    if os.geteuid() == 0:
-        subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-    os.environ.update(discovery('LOCALHOST'))
     context = Context(prefix, build)
-    rmws = os.environ.get('TEST_RMWS', ' '.join(RMWS)).split()
-    failed = 0
-    for rmw in rmws:
-        if not there_is(rmw):
-            print(f'skipped: rgaps_ros under {rmw}: it is not there')
-            continue
-        for number, test in enumerate(TESTS):
-            if names and test.__name__ not in names:
-                continue
-            try:
-                with World(rmw, 20 + number) as world:
-                    reason = test(context, world)
-                print(f'skipped: {rmw} {test.__name__}: {reason}' if reason else f'ok {rmw} {test.__name__}', flush=True)
-            except Failed as failure:
-                failed += 1
-                print(f'FAILED {rmw} {test.__name__}: {failure}', flush=True)
-    sys.exit(1 if failed else 0)
+    tests = [functools.wraps(test)(functools.partial(test, context)) for test in TESTS]
+    run_tests('rgaps_ros', tests, RMWS, names, first_domain=20)
 
 
 if __name__ == '__main__':

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -176,3 +177,36 @@ class World:
 
 def ip(*arguments):
     subprocess.run(['ip', *arguments], check=True, capture_output=True)
+
+
+def has_rmw(rmw):
+    """Whether an RMW is installed."""
+    folders = os.environ.get('LD_LIBRARY_PATH', '').split(':')
+    return any(os.path.exists(os.path.join(folder, f'lib{rmw}.so')) for folder in folders if folder)
+
+
+def run_tests(what, tests, rmws, names, first_domain):
+    """Runs tests, or those of these names, under every installed RMW, each in a world of its own; as root, all in a network namespace of their own.
+    Ends the process, with status 1 if one failed. A test returns why it cannot run, if so."""
+    if os.geteuid() == 0 and 'TEST_IN_NAMESPACE' not in os.environ:
+        os.environ['TEST_IN_NAMESPACE'] = '1'
+        os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
+    if os.geteuid() == 0:
+        ip('link', 'set', 'lo', 'up')
+    os.environ.update(discovery('LOCALHOST'))
+    failed = 0
+    for rmw in os.environ.get('TEST_RMWS', ' '.join(rmws)).split():
+        if not has_rmw(rmw):
+            print(f'skipped: {what} under {rmw}: it is not there')
+            continue
+        for number, test in enumerate(tests, first_domain):
+            if names and test.__name__ not in names:
+                continue
+            try:
+                with World(rmw, number) as world:
+                    reason = test(world)
+                print(f'skipped: {rmw} {test.__name__}: {reason}' if reason else f'ok {rmw} {test.__name__}', flush=True)
+            except Failed as failure:
+                failed += 1
+                print(f'FAILED {rmw} {test.__name__}: {failure}', flush=True)
+    sys.exit(1 if failed else 0)

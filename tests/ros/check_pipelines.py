@@ -22,7 +22,7 @@ from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
-from world import SECONDS_MAX, Failed, World, discovery  # noqa: E402
+from world import SECONDS_MAX, Failed, discovery, run_tests  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 RMWS = ['rmw_fastrtps_cpp', 'rmw_zenoh_cpp', 'rmw_rgaps']
@@ -467,35 +467,4 @@ TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
          stages_on_a_gpu_copy_nothing_to_the_host]
 
 
-def there_is(rmw):
-    folders = os.environ.get('LD_LIBRARY_PATH', '').split(':')
-    return any(os.path.exists(os.path.join(folder, f'lib{rmw}.so')) for folder in folders if folder)
-
-
-def main():
-    names = sys.argv[1:]
-    if os.geteuid() == 0 and 'TEST_IN_NAMESPACE' not in os.environ:
-        os.environ['TEST_IN_NAMESPACE'] = '1'
-        os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
-    if os.geteuid() == 0:
-        subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-    os.environ.update(discovery('LOCALHOST'))
-    failed = 0
-    for rmw in os.environ.get('TEST_RMWS', ' '.join(RMWS)).split():
-        if not there_is(rmw):
-            print(f'skipped: pipelines under {rmw}: it is not there')
-            continue
-        for number, test in enumerate(TESTS):
-            if names and test.__name__ not in names:
-                continue
-            try:
-                with World(rmw, 40 + number) as world:
-                    reason = test(world)
-                print(f'skipped: {rmw} {test.__name__}: {reason}' if reason else f'ok {rmw} {test.__name__}', flush=True)
-            except Failed as failure:
-                failed += 1
-                print(f'FAILED {rmw} {test.__name__}: {failure}', flush=True)
-    sys.exit(1 if failed else 0)
-
-
-main()
+run_tests('pipelines', TESTS, RMWS, sys.argv[1:], first_domain=40)

@@ -13,17 +13,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "rgaps_ros" / "test"))
-from world import ROUTER_SERVES, discovery, router_of_zenoh  # noqa: E402
+from world import ROUTER_SERVES, discovery, has_rmw, router_of_zenoh  # noqa: E402
 
 RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_zenoh_cpp", "rmw_rgaps")
 # Long enough for a busy machine; a program that takes longer hangs.
 LONG = 120.0
 COUNT = 30
 RIGHT = f"samples {COUNT} mismatched 0 in_place {COUNT} copied_bytes 0 lost 0 refused 0"
-
-
-def has_library(name):
-    return any((Path(folder) / f"lib{name}.so").exists() for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder)
 
 
 def command_of(client):
@@ -119,7 +115,7 @@ class OnRmw:
     domains = iter(range(1 + os.getpid() % 50, 101))
 
     def setUp(self):
-        if not has_library(self.rmw):
+        if not has_rmw(self.rmw):
             self.skipTest("not installed")
         self.started, self.folders = [], []
         self.addCleanup(self.tidy_up)
@@ -301,8 +297,8 @@ for rmw in RMWS:
     name = "".join(part.capitalize() for part in rmw.split("_"))
     globals()[name] = type(name, (OnRmw, unittest.TestCase), {"rmw": rmw})
 
-if not all(map(has_library, RMWS)):
-    print(f"skipped: {', '.join(rmw for rmw in RMWS if not has_library(rmw))}: not installed", flush=True)
+if not all(map(has_rmw, RMWS)):
+    print(f"skipped: {', '.join(rmw for rmw in RMWS if not has_rmw(rmw))}: not installed", flush=True)
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
