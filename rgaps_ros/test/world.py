@@ -37,6 +37,11 @@ def router_of_zenoh(peer=None):
     return [program_of('rmw_zenoh_cpp', 'rmw_zenohd')], connect
 
 
+# What zenoh logs when a session cannot be closed. Nodes of rmw_zenoh_cpp may end so, after all their work, if a message arrived while they ended a
+# subscription: the thread that delivered it waits for itself (ros2/rmw_zenoh issue 993).
+CLOSING_FAILS = 'Error closing session: close operation timed out!'
+
+
 class Failed(Exception):
     """A failed test, with its reason."""
 
@@ -66,9 +71,14 @@ class Program:
     def passes(self):
         """Fails unless it exits with 0; returns its last line."""
         status = self.wait()
+        lines = self.output().strip().splitlines()
+        closing = next((place for place, line in enumerate(lines) if CLOSING_FAILS in line), None)
+        if status and closing is not None:
+            print(f'{self.name} ended with {status}, since rmw_zenoh_cpp could not close its session (ros2/rmw_zenoh issue 993)', flush=True)
+            status, lines = 0, lines[:closing]
         if status != 0:
             raise Failed(f'{self.name} ended with {status}:\n{self.output()[-4000:]}')
-        return self.output().strip().splitlines()[-1]
+        return lines[-1]
 
     def until(self, text):
         """Waits until its output contains this text."""
