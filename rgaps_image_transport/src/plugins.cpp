@@ -6,7 +6,7 @@
 // A node that is to read in place subscribes to the GPU topic itself: with rgaps_ros::create_subscription, or in Python or Rust.
 //
 // Releases of image_transport differ in the arguments of the two functions that a plugin implements. This is written for 3.1.13 (Humble), 5.1.8
-// (Jazzy), 6.1.4 (Kilted) and 6.4.10 (Lyrical), and was compiled and run with 3.1.13.
+// (Jazzy), 6.1.4 (Kilted) and 6.4.10 (Lyrical), and was compiled and run with 3.1.13 and 6.4.10.
 
 #include <algorithm>
 #include <cstdint>
