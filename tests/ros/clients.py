@@ -51,6 +51,13 @@ class Program:
         self.pending = b""
 
     def line(self):
+        """The next line that it prints; zenoh's log is on standard output, too, and begins with the time in gray."""
+        while True:
+            line = self.any_line()
+            if not line.startswith("\x1b[2m20"):
+                return line
+
+    def any_line(self):
         deadline = time.monotonic() + LONG
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
