@@ -161,6 +161,9 @@ mod tests {
         assert_eq!(rest.iter().map(|loan| loan.loan[0]).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(publish_all(&inner, rest).ok().unwrap().len(), 2);
         assert_eq!(taken(), [3, 4]);
-        assert_eq!(publisher.statistics().used_bytes, 0);
+        // Once the node's thread has told the publisher where the subscriber's words are; the watchdog limits the wait.
+        while publisher.statistics().used_bytes > 0 {
+            std::thread::yield_now();
+        }
     }
 }
