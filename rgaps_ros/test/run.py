@@ -158,8 +158,7 @@ def the_converter_is_a_component(context, world):
     container = host.run('container', 'ros2', 'run', 'rclcpp_components', 'component_container')
     loaded = host.run('load', 'ros2', 'component', 'load', '--no-daemon', '/ComponentManager', 'rgaps_ros', 'rgaps_ros::Converter', '-p',
                       'direction:=to_gpu')
-    if "/converter" not in loaded.passes():
-        raise Failed(loaded.output() + container.output())
+    loaded.passes(".* as '/converter'")
 
 
 def recorded(context, world, host, convert_in, topic):
