@@ -14,6 +14,7 @@ network namespace gets a router, linked with the other's, by which the nodes fin
 
 import json
 import os
+import pathlib
 import sys
 
 from ament_index_python.packages import get_package_prefix
@@ -43,17 +44,23 @@ LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 def start_routers(report, hosts):
     """Routers for nodes of rmw_zenoh_cpp, which look for one on their own host. Without network namespaces they use that of this machine."""
-    rmw = os.environ.get('RMW_IMPLEMENTATION')
-    rmw = os.environ.get('RGAPS_INNER_RMW') if rmw == 'rmw_rgaps' else rmw
-    if rmw != 'rmw_zenoh_cpp' or not all(host['prefix'] for host in hosts):
+    rmw = os.environ.get('RMW_IMPLEMENTATION', '')
+    rmw = os.environ.get('RGAPS_INNER_RMW', '') if rmw == 'rmw_rgaps' else rmw
+    if pathlib.Path(rmw).name not in ('rmw_zenoh_cpp', 'librmw_zenoh_cpp.so') or not all(host['prefix'] for host in hosts):
         return []
-    router = os.path.join(get_package_prefix(rmw), 'lib', rmw, 'rmw_zenohd')
+    router = os.path.join(get_package_prefix('rmw_zenoh_cpp'), 'lib', 'rmw_zenoh_cpp', 'rmw_zenohd')
     environments = [dict(host['environment']) for host in hosts]
     peers = [environment['RGAPS_DATA_ADDRESS'] for environment in reversed(environments)]
     routers = [ExecuteProcess(cmd=[*host['prefix'], router], name='router', output='log', additional_env={
         **environment, 'ZENOH_CONFIG_OVERRIDE': f'connect/endpoints=["tcp/{peer}:7447"]'})
         for host, environment, peer in zip(hosts, environments, peers)]
-    return [action for router in routers for action in report.watch(router)]
+
+    def end(event, context):
+        if not context.is_shutdown:
+            raise RuntimeError('a router of rmw_zenoh_cpp has ended; the log folder of this launch has its output')
+
+    ends = [RegisterEventHandler(OnProcessExit(target_action=router, on_exit=end)) for router in routers]
+    return [*ends, *(action for router in routers for action in report.watch(router))]
 
 
 def pair(settings, report):

@@ -89,6 +89,7 @@ impl World {
         let mut command = self.hosts[host].command(program);
         self.dirs[host].apply(&mut command);
         command
+            .env_remove("RMW_IMPLEMENTATION")
             .env("RGAPSD", built("rgapsd"))
             .env("RGAPS_NETWORK", "open")
             .env("RGAPS_MULTICAST", "off")

@@ -291,7 +291,24 @@ fn multicast() -> Finding {
         Some(config) => config,
         None => Given::load(&BTreeMap::new(), Unset::Local).map(|given| given.config).unwrap_or_default(),
     };
-    of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others)
+    match &config.routers[..] {
+        [] => of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others),
+        routers => of_routers(&routers.join(", "), others),
+    }
+}
+
+/// Hosts find each other through these routers.
+fn of_routers(routers: &str, others: usize) -> Finding {
+    const WHAT: &str = "routers";
+    match others {
+        0 => Finding::limited(
+            WHAT,
+            format!("{routers}; no other host was found"),
+            "nothing, if there is no other host; else start the routers (ros2 run rmw_zenoh_cpp rmw_zenohd) and link them, or let multicast find \
+             the hosts (multicast = true, without routers)",
+        ),
+        _ => Finding::ok(WHAT, routers),
+    }
 }
 
 /// How hosts find each other, if by multicast, on these interfaces.
@@ -496,6 +513,9 @@ mod tests {
         assert!(cut_off.verdict == Verdict::Limited && cut_off.remedy.contains("ip address"), "{cut_off:?}");
         assert_eq!(of_multicast(true, "eth0 (10.0.0.1)", 1).verdict, Verdict::Ok);
         assert_eq!(of_multicast(false, "", 0).verdict, Verdict::Ok);
+        let routers = of_routers("tcp/localhost:7447", 0);
+        assert!(routers.verdict == Verdict::Limited && routers.remedy.contains("rmw_zenohd"), "{routers:?}");
+        assert_eq!(of_routers("tcp/localhost:7447", 1).verdict, Verdict::Ok);
     }
 
     #[test]

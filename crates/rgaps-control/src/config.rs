@@ -76,8 +76,8 @@ pub struct Config {
     /// Addresses of other managers, as zenoh locators: tcp/10.0.0.2:7447. If no host answers within `peer_timeout_ms`, the log says so.
     pub peers: Vec<String>,
     /// Addresses of zenoh routers through which hosts find each other, instead of multicast: tcp/10.0.0.9:7447. Payload goes from host to host.
-    /// Under rmw_zenoh_cpp the default is the router of the ROS nodes, tcp/localhost:7447, if the network is open and none of `peers`, `multicast` and
-    /// `zenoh_config` is given.
+    /// Under rmw_zenoh_cpp the default is tcp/localhost:7447, where its nodes look for their router, if the network is open and none of `peers`,
+    /// `listen`, `multicast` and `zenoh_config` is given.
     pub routers: Vec<String>,
     /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open, and with
     /// `peers`, but no `routers`, it also listens on port 7447, if that is free.

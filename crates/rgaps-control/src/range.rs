@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
 use crate::config::{Config, ConfigError};
 
@@ -117,8 +118,8 @@ pub(crate) struct RosVariables {
     range: Option<(RosRange, String)>,
     /// ROS_STATIC_PEERS, as locators.
     static_peers: Vec<String>,
-    /// The router by which nodes find each other, and the variable that says so, if they need one.
-    router: Option<(&'static str, String)>,
+    /// Whether nodes find each other by a router of zenoh, and not by these peers.
+    is_zenoh: bool,
     unset: Unset,
 }
 
@@ -150,11 +151,12 @@ impl RosVariables {
         let peers = variable("ROS_STATIC_PEERS").unwrap_or_default();
         let peers = peers.split(';').filter(|peer| !peer.is_empty());
         let static_peers = peers.map(|peer| format!("tcp/{peer}:7447")).collect();
-        let router = ["RMW_IMPLEMENTATION", "RGAPS_INNER_RMW"].into_iter().find_map(|name| {
-            let is_zenoh = variable(name).as_deref() == Some("rmw_zenoh_cpp");
-            is_zenoh.then(|| (ROS_ROUTER, format!("{name}=rmw_zenoh_cpp")))
-        });
-        Self { range, static_peers, router, unset }
+        let rmw = variable("RMW_IMPLEMENTATION");
+        let rmw = if rmw.as_deref() == Some("rmw_rgaps") { variable("RGAPS_INNER_RMW") } else { rmw };
+        // The variable of the inner RMW may have its library's path.
+        let library = rmw.as_deref().and_then(|rmw| Path::new(rmw).file_name()?.to_str()).unwrap_or_default();
+        let is_zenoh = library.trim_start_matches("lib").trim_end_matches(".so") == "rmw_zenoh_cpp";
+        Self { range, static_peers, is_zenoh, unset }
     }
 }
 
@@ -181,11 +183,11 @@ pub(crate) fn settle(
     origins: &mut BTreeMap<String, String>,
     ros: &RosVariables,
 ) -> Result<Decision, ConfigError> {
-    let static_peers: &[String] = if config.peers.is_empty() { &ros.static_peers } else { &[] };
+    let static_peers: &[String] = if config.peers.is_empty() && !ros.is_zenoh { &ros.static_peers } else { &[] };
     let addresses = opener("data_address", &config.data_address, origins, is_loopback);
     let peers = opener("peers", &config.peers, origins, locator_is_loopback);
     let listen = opener("listen", as_list(&config.listen), origins, locator_is_loopback);
-    // Also a router of this machine connects it to others.
+    // A router of this machine may lead to others: a loopback address of it does not count as loopback.
     let routers = opener("routers", &config.routers, origins, |_| false);
     let openers: Vec<&Opener> = [&peers, &listen, &routers].into_iter().flatten().collect();
     let own = origins.get("network").map(|origin| (config.range(), origin.as_str()));
@@ -204,12 +206,15 @@ pub(crate) fn settle(
     } else if !static_peers.is_empty() {
         unused.push("ROS_STATIC_PEERS".to_owned());
     }
-    let finds_hosts = ["peers", "routers", "zenoh_config", "multicast"].iter().any(|key| origins.contains_key(*key));
-    if let Some((router, origin)) = ros.router.as_ref().filter(|_| range == Range::Open && !finds_hosts) {
-        config.routers = vec![(*router).to_owned()];
-        origins.insert("routers".to_owned(), origin.clone());
+    if ros.is_zenoh && config.peers.is_empty() && !ros.static_peers.is_empty() {
+        unused.push("ROS_STATIC_PEERS".to_owned());
     }
-    // One way to find a host is enough: of one that was linked directly, too, zenoh withdrew the announcements when the router ended.
+    let finding = ["peers", "listen", "routers", "zenoh_config", "multicast"];
+    if ros.is_zenoh && range == Range::Open && !finding.iter().any(|key| origins.contains_key(*key)) {
+        // It has no origin: a default is no reason to warn a client whose manager has other settings.
+        config.routers = vec![ROS_ROUTER.to_owned()];
+    }
+    // zenoh 1.10 withdraws the announcements of a host that is linked both directly and through a router when the router ends.
     let scouts = scouts && config.routers.is_empty();
     match origins.get("multicast") {
         Some(origin) if config.multicast && (range != Range::Open || !config.routers.is_empty()) => {
@@ -387,10 +392,16 @@ mod tests {
         assert_eq!(routers(&[], &[zenoh]), ["tcp/localhost:7447"]);
         assert_eq!(routers(&[], &[("RMW_IMPLEMENTATION", "rmw_rgaps"), ("RGAPS_INNER_RMW", "rmw_zenoh_cpp")]).len(), 1);
         assert_eq!(routers(&[("routers", "tcp/10.0.0.9:7447")], &[zenoh]), ["tcp/10.0.0.9:7447"]);
+        let inner = |rmw, inner| routers(&[], &[("RMW_IMPLEMENTATION", rmw), ("RGAPS_INNER_RMW", inner)]).len();
+        assert_eq!(inner("rmw_rgaps", "/opt/ros/lyrical/lib/librmw_zenoh_cpp.so"), 1);
+        assert_eq!(inner("rmw_fastrtps_cpp", "rmw_zenoh_cpp"), 0);
+        let (config, decision) = settled(&[], &[zenoh, STATIC], Unset::Subnet).unwrap();
+        assert_eq!((config.peers.len(), config.routers.len()), (0, 1), "that RMW does not use static peers");
+        assert_eq!(decision.unused, ["ROS_STATIC_PEERS"]);
         let others: [(Pairs<'_>, Pairs<'_>); 7] = [
             (&[], &[("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")]),
             (&[FAR], &[zenoh]),
-            (&[], &[zenoh, STATIC]),
+            (&[("listen", "tcp/[::]:7447")], &[zenoh]),
             (&[], &[zenoh, LOCALHOST]),
             (&[("network", "local")], &[zenoh]),
             (&[("zenoh_config", "/zenoh.json5")], &[zenoh]),

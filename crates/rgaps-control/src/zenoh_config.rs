@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_routers_connects_to_them_alone_and_leaves_them_their_port() {
+    fn a_host_with_routers_leaves_them_their_port_and_their_other_programs() {
         let routers = ["tcp/10.0.0.9:7447".to_owned()];
         for peers in [&[][..], &["tcp/10.0.0.2:7447".to_owned()]] {
             let config = Config { peers: peers.to_vec(), routers: routers.to_vec(), ..of("open") };

@@ -29,7 +29,7 @@ fn manager_of(host: &Host, kind: &str) -> (String, String) {
     let dir = RuntimeDir::new("range").unwrap();
     let mut command = host.command(std::env::current_exe().unwrap());
     for (name, _) in std::env::vars_os() {
-        if ["RGAPS_", "ROS_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+        if ["RGAPS_", "ROS_", "RMW_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }
