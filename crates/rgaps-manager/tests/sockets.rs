@@ -91,7 +91,8 @@ fn sockets_of(host: &Host, flags: &[&str], variables: &[(&str, &str)]) -> BTreeM
 
 fn forget_settings(command: &mut Command) {
     let names = std::env::vars_os().map(|(name, _)| name);
-    let ours = names.filter(|name| ["RGAPS_", "ROS_", "RMW_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)));
+    let ours =
+        names.filter(|name| ["RGAPS_", "ROS_", "RMW_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)));
     for name in ours {
         command.env_remove(name);
     }
