@@ -48,7 +48,7 @@ HOST_ARGUMENTS = [
 ]
 
 ADDRESS_ARGUMENTS = [
-    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447; then multicast is off. Empty: by multicast, or through the routers of rmw_zenoh_cpp.'),
+    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447; then multicast is off. Empty: multicast, or routers.'),
     argument('listen', '', 'Address on which this host listens: tcp/0.0.0.0:7447.'),
     argument('address', '', 'Addresses for payload. Empty: every address.'),
     argument('runtime_dir', '', "The manager's runtime directory. Empty: the user's own."),

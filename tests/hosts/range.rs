@@ -24,14 +24,14 @@ fn ip(world: &World, host: usize, arguments: &[&str]) {
 #[test]
 fn open_hosts_without_peers_find_each_other_by_multicast() {
     let Some(world) = world() else { return };
-    exchange(&world, MESSAGES, || ());
+    exchange(&world, || ());
 }
 
 #[test]
 fn hosts_that_start_before_their_network_find_each_other_once_it_is_there() {
     let Some(world) = world() else { return };
     (0..2).for_each(|host| world.hosts[host].interface_down().unwrap());
-    exchange(&world, MESSAGES, || {
+    exchange(&world, || {
         for host in 0..2 {
             world.await_log(host, "no network interface is up");
             world.hosts[host].interface_up().unwrap();
@@ -63,7 +63,7 @@ fn hosts_that_a_zenoh_file_links_need_no_multicast() {
         std::fs::write(&file, text).unwrap();
         world.set_on(host, "RGAPS_ZENOH_CONFIG", file.to_str().unwrap());
     }
-    exchange(&world, MESSAGES, || ());
+    exchange(&world, || ());
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_interface_that_comes_up_after_the_manager_is_named_in_its_log() {
 fn hosts_that_name_each_other_as_peers_need_no_address_to_listen_on() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_LISTEN", "");
-    exchange(&world, MESSAGES, || ());
+    exchange(&world, || ());
 }
 
 #[test]
@@ -93,18 +93,18 @@ fn a_host_whose_port_is_taken_is_found_by_the_peer_that_it_names() {
     taker.env("RGAPS_LISTEN", "tcp/0.0.0.0:7447").env("RGAPS_PEERS", "");
     let _taker = manager::start(&other, taker).unwrap();
     world.set("RGAPS_LISTEN", "");
-    exchange(&world, MESSAGES, || ());
+    exchange(&world, || ());
 }
 
 /// Messages from the first host to the second, whose programs run when `then` is called.
-pub fn exchange(world: &World, messages: usize, then: impl FnOnce()) {
-    let folder = world.series("saddle.pcd", messages);
-    let count = messages.to_string();
+pub fn exchange(world: &World, then: impl FnOnce()) {
+    let folder = world.series("saddle.pcd", MESSAGES);
+    let count = MESSAGES.to_string();
     let mut subscriber = world.sub(1, "sub", &["cloud", "--type", "point_cloud", "--keep-all", "--count", &count]);
     let input = ["cloud", "--input", folder.to_str().unwrap(), "--rate", "100", "--wait-for", "1"];
     let mut publisher = world.publish(0, "pub", &input);
     then();
-    assert_eq!(publisher.summary(world)["published"], messages);
+    assert_eq!(publisher.summary(world)["published"], MESSAGES);
     let received = subscriber.summary(world);
-    assert_eq!((&received["taken"], &received["statistics"]["lost"]), (&messages.into(), &0.into()), "{received}");
+    assert_eq!((&received["taken"], &received["statistics"]["lost"]), (&MESSAGES.into(), &0.into()), "{received}");
 }
