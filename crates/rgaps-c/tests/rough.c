@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -90,7 +91,9 @@ static void destroyed_objects_leave_no_file_descriptor_and_no_thread(void) {
       threads = entries_of("/proc/self/task");
     }
   }
-  CHECK(entries_of("/proc/self/fd") == fds && entries_of("/proc/self/task") == threads);
+  CHECK(entries_of("/proc/self/fd") == fds);
+  /* A joined thread stays in /proc until the kernel has released it; a round that leaves a thread leaves 29 of them. */
+  for (time_t start = time(NULL); entries_of("/proc/self/task") > threads; sched_yield()) CHECK(time(NULL) - start < 60);
 }
 
 /* A held message keeps its memory, but its destroyed subscriber has left the topic. */
