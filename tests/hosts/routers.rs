@@ -75,6 +75,7 @@ fn hosts_that_start_before_their_routers_find_each_other_once_these_serve() {
     exchange(&world, || {
         (0..2).for_each(|host| world.await_log(host, "through routers of zenoh routers=\"tcp/localhost:7447\""));
         routers = vec![router(&world, 0), router(&world, 1)];
+        (0..2).for_each(|host| world.await_log(host, "connected to a router"));
     });
 }
 
@@ -89,6 +90,7 @@ fn hosts_whose_routers_were_restarted_find_each_other_again() {
     world.await_info(0, "cloud", "that it is linked", linked);
     drop(routers);
     world.await_info(0, "cloud", "that it is alone", |info| !linked(info));
+    world.await_log(0, "the connection to a router ended");
     let _again = [router(&world, 0), router(&world, 1)];
     world.await_info(0, "cloud", "that it is linked again", linked);
 }

@@ -8,6 +8,7 @@
 //! | `runtime_path`, `runtime`, `host_identity` | which runtime directory is used, the files in it, and which host that is |
 //! | `local` | the protocol between a client and its manager |
 //! | `client_lock`, `spawn`, `running` | which clients live; how a client starts a manager; which manager runs |
+//! | `log_rate_limit` | how many log lines a minute others can cause |
 //! | `text` | makes text of other processes and hosts safe to show |
 //! | `wire`, `network`, `reach` | the hand-shake for a link, discovery over zenoh, which offered addresses are connected to |
 //! | `directory`, `announcements`, `announcer` | what other hosts announce, which of it the manager looks at, what this host announces |
@@ -28,6 +29,7 @@ mod host_identity;
 pub mod interfaces;
 pub mod limits;
 pub mod local;
+mod log_rate_limit;
 pub mod names;
 #[cfg(feature = "network")]
 pub mod network;
@@ -48,6 +50,7 @@ mod zenoh_config;
 
 pub use config::{Config, Given};
 pub use limits::{Budget, Limits, OverBudget, Refusals};
+pub use log_rate_limit::LogRateLimit;
 pub use names::{HostId, LockId, NameError, TopicId, TopicKey};
 pub use qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use range::Range;

@@ -14,10 +14,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use zenoh::bytes::ZBytes;
+use zenoh::config::WhatAmI;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::query::Query;
 use zenoh::sample::{Sample, SampleKind};
@@ -29,6 +30,7 @@ use crate::announcer::{Announcer, Declare, StopSignal};
 use crate::config::Config;
 use crate::interfaces::{format_interfaces, multicast_interfaces};
 use crate::limits::Limits;
+use crate::log_rate_limit::LogRateLimit;
 use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
 use crate::rediscovery::Rediscovery;
@@ -264,6 +266,11 @@ impl JoinParameters {
             .map_err(failed("announcing this host"))?;
         if !routers.is_empty() {
             tracing::info!(routers = routers.join(", "), "hosts find each other through routers of zenoh");
+            let info = session.info();
+            let rate = Mutex::new(LogRateLimit::default());
+            let events =
+                info.transport_events_listener().history(true).callback(move |event| log_router(&event, &rate));
+            events.background().wait().map_err(failed("watching routers"))?;
         }
         if introducer.is_some() {
             tracing::info!(interfaces = format_interfaces(&scouted), "hosts find each other by multicast");
@@ -286,6 +293,23 @@ fn keep_from_lingering(change: SampleKind) {
         && let Err(error) = rgaps_os::linger::clear()
     {
         tracing::debug!(%error, "SO_LINGER could not be cleared");
+    }
+}
+
+/// Logs connections to routers, at a bounded rate: any program that connects may call itself one.
+fn log_router(event: &zenoh::session::TransportEvent, rate: &Mutex<LogRateLimit>) {
+    let transport = event.transport();
+    if transport.whatami() != WhatAmI::Router {
+        return;
+    }
+    let may_log = rate.lock().unwrap_or_else(PoisonError::into_inner).may_log(Instant::now());
+    let Some(more) = may_log else { return };
+    match event.kind() {
+        SampleKind::Put => tracing::info!(router = %transport.zid(), "connected to a router{more}"),
+        SampleKind::Delete => tracing::warn!(
+            router = %transport.zid(),
+            "the connection to a router ended, and with it those to hosts that it had introduced{more}"
+        ),
     }
 }
 

@@ -264,9 +264,9 @@ fn decide(
     let named = opener("ROS_STATIC_PEERS", static_peers, &BTreeMap::new(), locator_is_loopback);
     let all: Vec<&Opener> = openers.iter().copied().chain(&named).collect();
     if let Some(first) = all.first() {
-        let is_loopback = all.iter().copied().chain(addresses).all(|opener| opener.is_loopback);
-        let range = if is_loopback { Range::Loopback } else { Range::Open };
-        return Verdict { takes_static_peers: true, ..verdict(range, first.text.clone()) };
+        let beyond = all.iter().copied().chain(addresses).find(|opener| !opener.is_loopback);
+        let (range, by) = beyond.map_or((Range::Loopback, *first), |beyond| (Range::Open, beyond));
+        return Verdict { takes_static_peers: true, ..verdict(range, by.text.clone()) };
     }
     match ros.unset {
         Unset::Local => verdict(Range::Local, "the default".to_owned()),
@@ -418,6 +418,11 @@ mod tests {
         let (config, decision) = settled(&[ROUTER, ("multicast", "true")], &[], Unset::Local).unwrap();
         assert_eq!((config.range(), config.scouts()), (Range::Open, false), "two ways to one host");
         assert_eq!(decision.unused, ["multicast = true (environment)"]);
+        let (_, decision) = settled(&[ROUTER, NEAR], &[], Unset::Local).unwrap();
+        assert_eq!(
+            decision.by, "routers = tcp/127.0.0.1:7447 (environment)",
+            "not `listen`, which opens loopback only"
+        );
         let said = settled(&[ROUTER, ("network", "local")], &[], Unset::Local).unwrap_err();
         assert!(said.contains("routers = tcp/127.0.0.1:7447 (environment)"), "{said}");
     }

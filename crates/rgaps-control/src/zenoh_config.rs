@@ -227,8 +227,9 @@ pub fn fuzz_zenoh_config(data: &[u8]) -> bool {
     if refuse_what_is_missing(&zenoh).is_err() {
         return false;
     }
-    for range in [Range::Loopback, Range::Open] {
-        let config = Config { network: range.name().to_owned(), ..Config::default() };
+    for (range, router) in [(Range::Loopback, None), (Range::Open, None), (Range::Open, Some("tcp/10.0.0.9:7447"))] {
+        let routers = router.map(str::to_owned).into_iter().collect();
+        let config = Config { network: range.name().to_owned(), routers, ..Config::default() };
         let Ok(Some(zenoh)) = with_ours(&config, zenoh.clone()) else { continue };
         assert!(refuse_what_is_missing(&zenoh).is_ok(), "our own keys set what this build lacks");
         assert_eq!(zenoh.get_json("mode").ok().as_deref(), Some("\"peer\""));
@@ -236,7 +237,10 @@ pub fn fuzz_zenoh_config(data: &[u8]) -> bool {
             let endpoints =
                 ["connect/endpoints", "listen/endpoints"].map(|key| zenoh.get_json(key).unwrap_or_default());
             assert_eq!(endpoints, ["[]", "[\"tcp/127.0.0.1:0\"]"]);
+        }
+        if range == Range::Loopback || router.is_some() {
             assert_eq!(zenoh.get_json("scouting/multicast/enabled").ok().as_deref(), Some("false"));
+            assert_eq!(zenoh.get_json("scouting/gossip/autoconnect").ok().as_deref(), Some(NOBODY));
         }
     }
     true

@@ -31,7 +31,6 @@ mod event;
 mod inbound;
 mod links;
 pub mod log;
-mod log_rate_limit;
 mod manager;
 mod network_inbox;
 mod notices;

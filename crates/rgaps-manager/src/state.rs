@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rgaps_control::announcements::Counters;
-use rgaps_control::{HostId, RuntimeDir, SubscriberSlot, TopicId};
+use rgaps_control::{HostId, LogRateLimit, RuntimeDir, SubscriberSlot, TopicId};
 
 use crate::clients::{ClientId, Occupied};
-use crate::log_rate_limit::LogRateLimit;
 
 /// Shortest interval between two notes of the network's counters.
 const NOTE_EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use rgaps_control::local::Role;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{
-    Durability, EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
+    Durability, EndpointSlot, HostId, LogRateLimit, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot,
+    TopicId, TopicKey,
 };
 use rgaps_os::EventFd;
 use rgaps_shm::manager::arrival_records::{ArrivalRecords, DEPARTED_HOSTS_MAX, PortHistory, RecordedArrival};
@@ -20,7 +21,6 @@ use rgaps_shm::{Segment, SlotTable};
 
 use crate::device_memory::{PoolError, Pools};
 use crate::inbound::Inbound;
-use crate::log_rate_limit::LogRateLimit;
 use crate::outbound::Outbound;
 use crate::received::Received;
 

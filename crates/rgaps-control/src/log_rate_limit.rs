@@ -7,14 +7,14 @@ const LINES_A_MINUTE: u32 = 64;
 
 /// Limits log lines per minute, for lines whose number other hosts control.
 #[derive(Debug, Default)]
-pub(crate) struct LogRateLimit {
+pub struct LogRateLimit {
     since: Option<Instant>,
     said: u32,
 }
 
 impl LogRateLimit {
     /// Whether one more line may be logged. Returns a suffix for it, which announces the silence after the last line.
-    pub(crate) fn may_log(&mut self, now: Instant) -> Option<&'static str> {
+    pub fn may_log(&mut self, now: Instant) -> Option<&'static str> {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
             *self = Self { since: Some(now), said: 0 };
         }
