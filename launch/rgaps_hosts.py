@@ -55,7 +55,7 @@ ADDRESS_ARGUMENTS = [
 ]
 
 QOS_ARGUMENTS = [
-    argument('reliability', 'reliable', 'Whether an interrupted link may lose messages.', choices=['reliable', 'best_effort']),
+    argument('reliability', 'reliable', 'For matching only: reliable subscribers do not match best_effort publishers.', choices=['reliable', 'best_effort']),
     argument('durability', 'volatile', 'Whether late subscribers get the last messages.', choices=['volatile', 'transient_local']),
     argument('depth', '10', 'Messages to keep: by publishers for late subscribers and links, by subscribers until they are read.'),
 ]
@@ -68,7 +68,7 @@ PUBLISH_ARGUMENTS = [
 ]
 
 SUBSCRIBE_ARGUMENTS = [
-    argument('type', 'image', 'Type of the topics.', choices=['image', 'cloud', 'tensor', 'bytes']),
+    argument('type', 'image', 'Type of the topics.', choices=['image', 'point_cloud', 'tensor', 'bytes']),
     argument('subscribers', '1', 'Subscribers of each topic, one or more.'),
     argument('history', 'keep_last', 'With keep_all, publishers wait and no message is lost.', choices=['keep_last', 'keep_all']),
     argument('count', '0', 'Messages after which each subscriber ends. The launch ends with the last subscriber, with a line of totals and '
@@ -240,7 +240,8 @@ class Host:
         ready = [*self.prefix, program('rgaps'), 'ready', '--timeout']
         environment = {**os.environ, **self.environment}
         if subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            self.report.logger.info('a manager serves this host already; it runs with its own settings')
+            self.report.logger.info('a manager serves this host already; it runs with its own settings, and arguments of this launch that '
+                                    'configure a manager (peer, listen, address, transport, device, settings) have no effect')
             return [action for client in clients() for action in client]
         # If the manager is restarted, clients wait for the next one instead of starting their own.
         self.environment['RGAPS_AUTOSTART'] = '0'

@@ -192,12 +192,13 @@ def a_pair_on_two_loopback_addresses_does_the_same(folder):
 
 
 def names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed(folder):
-    ramp = ROOT / 'examples' / 'data' / 'ramp.npy'
-    launch = Launch(folder, 'pair.launch.py', f'input:={ramp}', 'type:=tensor', 'topics:=a,/b/c', 'namespace:=robot', 'domain:=7',
-                    'subscribers:=1', 'count:=20')
-    assert launch.end() == 0 and sums(launch).endswith('subscribers 2 messages 40 mismatched 0 lost 0'), launch.text()
-    for topic in ('/robot/a', '/b/c'):
-        assert f'{topic} subscriber 1: messages 20' in launch.text() and f'topic={topic} (domain 7)' in launch.text(), launch.text()
+    for name, of_type in (('ramp.npy', 'tensor'), ('saddle.pcd', 'point_cloud')):
+        file = ROOT / 'examples' / 'data' / name
+        launch = Launch(folder, 'pair.launch.py', f'input:={file}', f'type:={of_type}', 'topics:=a,/b/c', 'namespace:=robot', 'domain:=7',
+                        'subscribers:=1', 'count:=20')
+        assert launch.end() == 0 and sums(launch).endswith('subscribers 2 messages 40 mismatched 0 lost 0'), launch.text()
+        for topic in ('/robot/a', '/b/c'):
+            assert f'{topic} subscriber 1: messages 20' in launch.text() and f'topic={topic} (domain 7)' in launch.text(), launch.text()
 
 
 INCLUDING = """
@@ -224,9 +225,16 @@ def a_launch_file_that_includes_one_gives_it_namespace_and_remappings(folder):
 
 
 def a_stream_with_mismatched_messages_is_an_exit_status(folder):
-    launch = Launch(folder, 'pair.launch.py', 'type:=cloud', 'timeout:=1')
-    assert launch.end() == 1 and 'mismatched' in sums(launch), launch.text()
-    launch.assert_nothing_is_left()
+    runtime_dir = pathlib.Path(folder) / 'mismatched'
+    runtime_dir.mkdir(mode=0o700)
+    sent, expected = (ROOT / 'examples' / 'data' / name for name in ('coffee.png', 'chelsea.png'))
+    publish = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', f'input:={sent}', 'settings:=network=local')
+    publish.await_text(SERVES, 1)
+    launch = Launch(folder, 'subscribe_host.launch.py', f'runtime_dir:={runtime_dir}', f'expect:={expected}', 'count:=3',
+                    'history:=keep_all')
+    assert launch.end() == 1 and 'messages 3 mismatched 3 lost 0: 3 messages were to come whole' in launch.text(), launch.text()
+    assert publish.end(signal.SIGINT) == 0, publish.text()
+    publish.assert_nothing_is_left()
 
 
 def a_killed_manager_is_restarted_and_the_stream_goes_on(folder):

@@ -214,13 +214,21 @@ fn configuration() -> Finding {
 fn manager() -> Finding {
     let given = Given::load(&BTreeMap::new(), Unset::Local);
     let found = Running::find();
-    // The finding before this one reports an invalid configuration.
+    // The first finding reports an invalid configuration, and that of the network how far it reaches if nothing was set.
     let runs = found.map(|running| Runs {
         process: running.to_string(),
-        warning: given.is_ok().then(|| running.warning(given)).flatten(),
+        warning: given.ok().and_then(|given| running.warning(Ok(with_network_of(&running, given)))),
         fault: answers().err().map(|error| error.to_string()),
     });
     of_manager(runs, spawn::find_program(), spawn::is_turned_off())
+}
+
+/// This configuration, with the manager's network if it does not say anything about the network.
+fn with_network_of(running: &Running, mut given: Given) -> Given {
+    if let Some(config) = running.config.as_ref().filter(|_| !given.origins.contains_key("network")) {
+        given.config.network.clone_from(&config.network);
+    }
+    given
 }
 
 /// A manager that runs.
@@ -269,10 +277,20 @@ fn of_manager(runs: Option<Runs>, program: Option<PathBuf>, is_turned_off: bool)
 
 fn network() -> Finding {
     let running = Running::find().and_then(|running| Some((running.config.as_ref()?.range(), running.to_string())));
-    match (running, Given::load(&BTreeMap::new(), Unset::Local)) {
-        (Some((range, process)), _) => of_network(range, &format!("{process} runs so")),
-        (None, Ok(given)) => of_network(given.config.range(), &given.decision.by),
-        (None, Err(error)) => Finding::broken("network", error.to_string(), "correct the configuration"),
+    if let Some((range, process)) = running {
+        return of_network(range, &format!("{process} runs so"));
+    }
+    match [Unset::Local, Unset::Subnet].map(|unset| Given::load(&BTreeMap::new(), unset)) {
+        [Ok(program), Ok(ros)] if program.config.range() != ros.config.range() => Finding::ok(
+            "network",
+            format!(
+                "nothing is set: a manager that a ROS 2 node or a launch file starts will be {}, any other {}",
+                ros.config.range(),
+                program.config.range()
+            ),
+        ),
+        [Ok(given), _] => of_network(given.config.range(), &given.decision.by),
+        [Err(error), _] => Finding::broken("network", error.to_string(), "correct the configuration"),
     }
 }
 
@@ -291,9 +309,24 @@ fn multicast() -> Finding {
         Some(config) => config,
         None => Given::load(&BTreeMap::new(), Unset::Local).map(|given| given.config).unwrap_or_default(),
     };
-    match &config.routers[..] {
-        [] => of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others),
-        routers => of_routers(&routers.join(", "), others),
+    match (&config.routers[..], &config.peers[..]) {
+        ([], []) => of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others),
+        ([], peers) if !config.scouts() => of_peers(&peers.join(", "), others),
+        ([], _) => of_multicast(true, &format_interfaces(&multicast_interfaces()), others),
+        (routers, _) => of_routers(&routers.join(", "), others),
+    }
+}
+
+/// Hosts name each other, and multicast is off.
+fn of_peers(peers: &str, others: usize) -> Finding {
+    const WHAT: &str = "peers";
+    match others {
+        0 => Finding::limited(
+            WHAT,
+            format!("{peers}; no other host was found"),
+            "nothing, if none runs; else look whether rgapsd listens there (ss -ltnp), and let all TCP between the hosts pass firewalls",
+        ),
+        _ => Finding::ok(WHAT, peers),
     }
 }
 
@@ -364,19 +397,19 @@ fn budgets() -> Finding {
     of_budgets(&limits.unwrap_or_default(), running.and_then(|running| running.network).map(|of| of.budgets))
 }
 
-/// Which budgets were met, and how often.
+/// Which budgets were reached, and how often.
 fn of_budgets(limits: &Limits, met: Option<BTreeMap<String, u64>>) -> Finding {
     const WHAT: &str = "budgets";
     let Some(met) = met else { return Finding::ok(WHAT, "no manager runs that has counted budgets") };
     let met = Budget::ALL.iter().filter_map(|budget| Some((limits.over(*budget), met.get(budget.key())?)));
-    let met: Vec<String> = met.map(|(budget, times)| format!("{budget} met {times} times")).collect();
+    let met: Vec<String> = met.map(|(budget, times)| format!("{budget} reached {times} times")).collect();
     if met.is_empty() {
-        return Finding::ok(WHAT, "none was met");
+        return Finding::ok(WHAT, "none was reached");
     }
     Finding::limited(
         WHAT,
         met.join("; "),
-        "rgapsd's log names which hosts or programs met them: raise these keys if that is meant (docs/configuration.md), else keep them out",
+        "rgapsd's log names which hosts or programs reached them: raise these keys if that is meant (docs/configuration.md), else keep them out",
     )
 }
 
@@ -413,8 +446,7 @@ fn huge_pages() -> Finding {
 fn namespaces() -> Finding {
     const WHAT: &str = "demo hosts";
     if !rustix::process::geteuid().is_root() {
-        let remedy = "none needed: the demo uses two loopback addresses; as root it uses two network namespaces";
-        return Finding::limited(WHAT, "not root", remedy);
+        return Finding::ok(WHAT, "two loopback addresses; as root two network namespaces");
     }
     let ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].iter().any(|path| Path::new(path).exists());
     match ip {
@@ -480,7 +512,7 @@ mod tests {
     fn each_budget_that_was_met_is_named_with_its_limit_and_how_often() {
         let limits = Limits { links_max: 7, ..Limits::default() };
         let finding = of_budgets(&limits, Some(BTreeMap::from([("links_max".to_owned(), 3)])));
-        assert!(finding.verdict == Verdict::Limited && finding.found == "links_max = 7 met 3 times", "{finding:?}");
+        assert!(finding.verdict == Verdict::Limited && finding.found == "links_max = 7 reached 3 times", "{finding:?}");
         assert_eq!(of_budgets(&limits, Some(BTreeMap::new())).verdict, Verdict::Ok);
         assert_eq!(of_budgets(&limits, None).verdict, Verdict::Ok);
     }
@@ -516,6 +548,20 @@ mod tests {
         let routers = of_routers("tcp/localhost:7447", 0);
         assert!(routers.verdict == Verdict::Limited && routers.remedy.contains("rmw_zenohd"), "{routers:?}");
         assert_eq!(of_routers("tcp/localhost:7447", 1).verdict, Verdict::Ok);
+        let peers = of_peers("tcp/10.0.0.2:7447", 0);
+        assert!(peers.verdict == Verdict::Limited && peers.found.contains("no other host was found"), "{peers:?}");
+        assert_eq!(of_peers("tcp/10.0.0.2:7447", 1).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn the_network_of_a_manager_that_a_ros_node_started_is_no_setting_without_effect() {
+        let open = Config { network: "open".to_owned(), ..Config::default() };
+        let running = Running { pid: 7, config: Some(open), network: None };
+        let warning = |given: Given| running.warning(Ok(with_network_of(&running, given)));
+        assert_eq!(warning(Given::default()), None);
+        let origins = BTreeMap::from([("network".to_owned(), "environment".to_owned())]);
+        let closed = warning(Given { origins, ..Given::default() });
+        assert!(closed.is_some_and(|said| said.contains("network = \"local\"")));
     }
 
     #[test]

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rgaps::Node;
 use rgaps_command::output::{self, Format, table};
 use rgaps_control::text::plain;
 use rgaps_control::{Running, TopicKey};
 use serde::Serialize;
 
-use crate::CommandError;
+use crate::{CommandError, observer};
 
 /// Topics of a host.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,8 +18,7 @@ struct Topics {
 
 /// Runs `rgaps hosts`.
 pub fn run(format: Format) -> Result<(), CommandError> {
-    // The node comes first: it may start the manager.
-    let node = Node::new("rgaps hosts")?;
+    let node = observer("rgaps hosts")?;
     let topics = node.topics()?;
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();
     let found = found(
