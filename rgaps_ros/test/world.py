@@ -43,6 +43,14 @@ def router_of_zenoh(peer=None):
 CLOSING_FAILS = 'Error closing session: close operation timed out!'
 
 
+def stands_still_under_zenoh(world):
+    """Why a test that ends many subscriptions while messages come cannot run, if so. For an rmw_zenoh_cpp in which that is mended, set
+    TEST_ZENOH_IS_MENDED."""
+    if world.rmw == 'rmw_zenoh_cpp' and 'TEST_ZENOH_IS_MENDED' not in os.environ:
+        return 'it deadlocks when a subscription is destroyed while a message is delivered to it (ros2/rmw_zenoh issue 993)'
+    return None
+
+
 class Failed(Exception):
     """A failed test, with its reason."""
 
