@@ -1171,11 +1171,16 @@ rgaps_node_options_t rgaps_node_options_default(void);
 /**
  * Creates a node: connects to the host's manager, and starts one if none runs. Call it through `rgaps_node_create`.
  *
+ * From then on the library writes warnings and errors to standard error, such as a setting without effect or a QoS that does not match. RGAPS_LOG
+ * names another level: off, error, warn, info, debug or trace.
+ *
  * @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
  * @param options      NULL takes the defaults
  * @param node         the node; destroy it with `rgaps_node_destroy`
  */
-rgaps_status_t rgaps_node_create_abi(uint32_t abi_version, const rgaps_node_options_t *options, rgaps_node_t **node);
+rgaps_status_t rgaps_node_create_abi(uint32_t abi_version,
+                                     const rgaps_node_options_t *options,
+                                     rgaps_node_t **node);
 
 /**
  * Destroys a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is not an error.

@@ -83,6 +83,9 @@ pub extern "C" fn rgaps_node_options_default() -> rgaps_node_options_t {
 
 /// Creates a node: connects to the host's manager, and starts one if none runs. Call it through `rgaps_node_create`.
 ///
+/// From then on the library writes warnings and errors to standard error, such as a setting without effect or a QoS that does not match. RGAPS_LOG
+/// names another level: off, error, warn, info, debug or trace.
+///
 /// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
 /// @param options      NULL takes the defaults
 /// @param node         the node; destroy it with `rgaps_node_destroy`
@@ -95,6 +98,8 @@ pub unsafe extern "C" fn rgaps_node_create_abi(
     guard(|| {
         check_abi(abi_version)?;
         let node = node.ok_or_else(|| Failure::null("node"))?;
+        // False if an earlier node has started it.
+        let _ = rgaps::log::to_standard_error();
         let made = match options {
             Some(options) => builder(options)?.build()?,
             None => Node::builder().build()?,

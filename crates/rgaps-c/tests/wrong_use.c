@@ -458,6 +458,26 @@ static void sizes_beyond_all_memory_are_refused(void) {
   }
 }
 
+static void a_depth_that_is_granted_in_part_is_said_on_standard_error(void) {
+  rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
+  rgaps_subscriber_t *deep = NULL;
+  char said[1024] = "";
+  size_t count = 0;
+  int ends[2], standard_error = dup(STDERR_FILENO);
+  CHECK(standard_error >= 0 && pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+  wanted.depth = UINT32_MAX;
+  OK(rgaps_subscriber_create(node, "/ctest/said", 0, &wanted, &deep));
+  while (strstr(said, "/ctest/said: a depth of 4294967295 is more than a topic keeps") == NULL) {
+    ssize_t more = read(ends[0], said + count, sizeof said - 1 - count);
+    CHECK(more > 0);
+    count += (size_t)more;
+    said[count] = 0;
+  }
+  CHECK(dup2(standard_error, STDERR_FILENO) >= 0 && close(standard_error) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+  CHECK(strstr(said, " WARN rgaps: ") != NULL);
+  rgaps_subscriber_destroy(deep);
+}
+
 static void objects_still_work_after_misuse(void) {
   void *data = NULL;
   OK(rgaps_loan_data(loan, &data, NULL));
@@ -491,6 +511,7 @@ int main(void) {
   invalid_and_too_long_texts_are_refused();
   another_version_of_the_abi_is_refused_by_number();
   sizes_beyond_all_memory_are_refused();
+  a_depth_that_is_granted_in_part_is_said_on_standard_error();
   objects_still_work_after_misuse();
   return 0;
 }

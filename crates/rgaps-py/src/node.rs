@@ -20,7 +20,8 @@ use crate::subscriber::{Subscriber, SubscriberCell};
 /// The first node on a host starts its manager, `rgapsd`, unless `autostart` is false. `domain` is the ROS domain id, `runtime_dir` selects the
 /// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; the defaults work on one machine. Pass `ros_node` if the node serves a ROS 2
 /// node: if it then starts the manager and the network is not configured, the manager connects to other hosts, as with the RMW. Usable from
-/// any thread, and in `with`. After a fork, the child must make its own node.
+/// any thread, and in `with`. After a fork, the child must make its own node. Warnings, such as a QoS that does not match, go to standard error;
+/// RGAPS_LOG names another level than "warn": "off", "error", "info", "debug" or "trace".
 ///
 /// >>> with rgaps.Node("camera") as node:
 /// ...     publisher = node.publisher("camera/front", rgaps.Image)
@@ -62,6 +63,8 @@ impl Node {
         if ros_node {
             builder = builder.ros_node();
         }
+        // False if an earlier node has started it.
+        let _ = rgaps::log::to_standard_error();
         let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
         Ok(Self { cell: Arc::new(NodeCell::new(node)?) })
     }

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -459,3 +461,11 @@ def test_other_threads_run_during_every_copy(program):
             assert ran, name
             thread.join()
     """).end()
+
+
+def test_a_depth_that_is_granted_in_part_is_said_on_standard_error():
+    # The manager says so before it answers.
+    source = "import rgaps; rgaps.Node().subscriber('deep', rgaps.Bytes, depth=2**31)"
+    for level, wanted in (("warn", " WARN rgaps: /deep: a depth of 2147483648 is more than a topic keeps"), ("off", "")):
+        ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=LONG, env={**os.environ, "RGAPS_LOG": level})
+        assert ran.returncode == 0 and (wanted in ran.stderr if wanted else ran.stderr == ""), ran.stderr

@@ -27,7 +27,7 @@
 //! programs that learn the type of a topic at run time.
 //!
 //! Warnings, for example of a depth that is granted in part, a QoS that does not match, or a setting without effect, are logged through the crate
-//! `tracing`. A program that installs no log subscriber of that crate prints none of them.
+//! `tracing`. A program that installs no log subscriber of that crate prints none of them; `log::to_standard_error` installs a small one.
 //!
 //! This crate links neither zenoh nor verbs nor CUDA. The host's manager, `rgapsd`, does the networking; a node starts it if it is not running.
 
@@ -39,6 +39,7 @@ pub mod dynamic;
 mod endpoint;
 mod error_text;
 mod handle;
+pub mod log;
 mod node;
 mod publisher;
 #[allow(unsafe_code)]
