@@ -9,10 +9,11 @@
 //!
 //! The machine's own namespace is not touched, so its addresses and firewall do not matter, and any number of these can run at a time. Pulling a
 //! cable takes the switch's port down: the host keeps its address and loses its carrier, like with a real cable. Each namespace's name contains the
-//! process that made it; the next `Hosts::new` removes namespaces of killed processes. Two hosts may have a bad network between them instead of the
-//! switch (`Hosts::over_bad_network`).
+//! process that made it, and that process has a lock on its file; the next `Hosts::new` removes namespaces of killed processes. Two hosts may have a
+//! bad network between them instead of the switch (`Hosts::over_bad_network`).
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::FlockOperation;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::bad_network::BadNetwork;
@@ -29,6 +31,8 @@ use crate::raw;
 pub const HOSTS_MAX: usize = 64;
 
 const PREFIX: &str = "rgaps-";
+/// Where `ip` keeps named namespaces.
+const FOLDER: &str = "/run/netns";
 
 /// Hosts could not be made, or cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +50,14 @@ pub enum HostsError {
         command: String,
         /// Its output.
         output: String,
+    },
+    /// A new namespace could not be locked.
+    #[error("the namespace {name} could not be locked: {source}")]
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
     },
     /// A counter of an interface could not be read.
     #[error("the counters of {interface} could not be read: {output}")]
@@ -202,7 +214,7 @@ impl Host {
 
     /// Runs on this host, in a thread of its own. A socket that is made there stays on this host, whoever uses it.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-        let namespace = std::fs::File::open(Path::new("/run/netns").join(self.namespace()))?;
+        let namespace = File::open(Path::new(FOLDER).join(self.namespace()))?;
         // A separate thread enters the namespace, since it cannot leave it again.
         let ran = std::thread::spawn(move || {
             move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))?;
@@ -270,14 +282,26 @@ impl Host {
     }
 }
 
-/// A named network namespace. Dropping it deletes it, with its interfaces.
+/// A named network namespace. Dropping it deletes it, with its interfaces. The lock of its file says that its maker lives, also to processes that do
+/// not see the maker, in another PID namespace.
 #[derive(Debug)]
-struct Namespace(String);
+struct Namespace(String, #[expect(dead_code, reason = "the lock ends with it")] File);
 
 impl Namespace {
     fn new(name: String) -> Result<Self, HostsError> {
         ip(&["netns", "add", &name])?;
-        Ok(Self(name))
+        let lock = || -> io::Result<File> {
+            let file = File::open(Path::new(FOLDER).join(&name))?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
+        };
+        match lock() {
+            Ok(file) => Ok(Self(name, file)),
+            Err(source) => {
+                let _ = ip(&["netns", "del", &name]);
+                Err(HostsError::Namespace { name, source })
+            }
+        }
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<(), HostsError> {
@@ -332,11 +356,16 @@ fn first_of_its_kind(error: HostsError) -> HostsError {
 
 /// Deletes the namespaces of dead processes. Those that cannot be read or deleted stay: they are not ours.
 fn remove_left_behind() {
-    let Ok(entries) = std::fs::read_dir("/run/netns") else { return };
+    let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        if maker(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        let is_invisible = maker(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        let is_unlocked = || {
+            let file = File::open(entry.path()).ok();
+            file.is_some_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+        };
+        if is_invisible && is_unlocked() {
             let _ = ip(&["netns", "del", name]);
         }
     }
@@ -459,14 +488,17 @@ mod tests {
     fn dropped_hosts_leave_nothing_and_namespaces_of_killed_processes_are_removed() {
         let Some(hosts) = two_hosts() else { return };
         let names: Vec<String> = hosts.all().iter().map(|host| host.namespace().to_owned()).collect();
-        let exists = |name: &str| Path::new("/run/netns").join(name).exists();
+        let exists = |name: &str| Path::new(FOLDER).join(name).exists();
         assert!(names.iter().all(|name| exists(name)));
         drop(hosts);
         assert!(!names.iter().any(|name| exists(name)));
-        // A process id above the kernel's maximum, so that no such process exists.
-        let left = Namespace::new(format!("{PREFIX}4194305-0-0")).unwrap();
+        // Process ids above the kernel's maximum, so that no such process is visible: one has ended, one lives in another PID namespace.
+        let left = format!("{PREFIX}4194305-0-0");
+        ip(&["netns", "add", &left]).unwrap();
+        let living = Namespace::new(format!("{PREFIX}4194306-0-0")).unwrap();
         drop(two_hosts());
-        assert!(!exists(&left.0));
+        assert!(!exists(&left));
+        assert!(exists(&living.0));
     }
 
     #[test]
