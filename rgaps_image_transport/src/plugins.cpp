@@ -52,7 +52,7 @@ class Publisher : public image_transport::PublisherPlugin {
   std::string getTopic() const override { return publisher_ ? publisher_->get_topic_name() : std::string(); }
   /// ROS subscriptions, or subscribers of the core alone.
   std::size_t getNumSubscribers() const override {
-    return publisher_ ? std::max<std::size_t>(publisher_->get_subscription_count(), publisher_->reader_count()) : 0;
+    return publisher_ ? std::max<std::size_t>(publisher_->get_subscription_count(), publisher_->payload_subscriber_count()) : 0;
   }
   void shutdown() override { publisher_.reset(); }
 

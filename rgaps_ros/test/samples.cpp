@@ -53,7 +53,7 @@ int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::
   rgaps_ros::Publisher<rgaps::DeviceImage> publisher(node, topic, rclcpp::QoS(depth));
   std::printf("ready %s\n", publisher.get_topic_name());
   const auto end = std::chrono::steady_clock::now() + time_max;
-  while (publisher.get_subscription_count() < subscriptions || publisher.reader_count() < core_subscribers) {
+  while (publisher.get_subscription_count() < subscriptions || publisher.payload_subscriber_count() < core_subscribers) {
     if (std::chrono::steady_clock::now() > end) return 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -73,10 +73,10 @@ class Streamer : public rclcpp::Node {
   bool publish() {
     using Meta = typename DeviceT::Meta;
     rgaps_ros::Publisher<DeviceT> publisher(*this, "samples", qos());
-    const bool there = spin_until([&] { return publisher.get_subscription_count() >= subscriptions && publisher.reader_count() >= readers; });
+    const bool there = spin_until([&] { return publisher.get_subscription_count() >= subscriptions && publisher.payload_subscriber_count() >= readers; });
     if (!there) {
       std::printf("only %zu subscriptions and %lu core subscribers matched\n", publisher.get_subscription_count(),
-                  static_cast<unsigned long>(publisher.reader_count()));
+                  static_cast<unsigned long>(publisher.payload_subscriber_count()));
       return false;
     }
     std::uint64_t published = 0;

@@ -250,7 +250,7 @@ TEST(Threads, subscriptions_come_and_go_while_samples_are_published) {
   publishes.join();
   EXPECT_EQ(wrong, 0);
   // No core subscriber is left, except those of rmw_rgaps that the executor releases later.
-  EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
+  EXPECT_TRUE(eventually([&] { return publisher.payload_subscriber_count() == 0; }));
 }
 
 TEST(Threads, a_callback_that_throws_releases_its_sample_and_one_may_end_its_subscription) {
@@ -269,7 +269,7 @@ TEST(Threads, a_callback_that_throws_releases_its_sample_and_one_may_end_its_sub
   EXPECT_THROW(world.until([] { return false; }), std::runtime_error);
   EXPECT_TRUE(world.until([&] { return subscription->statistics().value().held == 0; }));
   publish(publisher, 2);
-  EXPECT_TRUE(world.until([&] { return values.size() == 2 && publisher.get_subscription_count() == 0 && publisher.reader_count() == 0; }));
+  EXPECT_TRUE(world.until([&] { return values.size() == 2 && publisher.get_subscription_count() == 0 && publisher.payload_subscriber_count() == 0; }));
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ fn a_container_outlives_its_manager_and_finds_the_next_one() {
 #[test]
 fn a_program_in_a_container_starts_no_manager_and_reports_that_none_runs() {
     let Some(world) = world() else { return };
-    let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
+    let mut inside = contain(&world, 0, "inside", "rgaps sub a || echo '{}'");
     inside.await_lines(&world, 1);
     assert!(
         inside

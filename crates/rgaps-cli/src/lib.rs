@@ -54,11 +54,8 @@ pub enum CommandError {
 /// that start soon after would use it.
 fn observer(name: &str) -> Result<rgaps::Node, CommandError> {
     if rgaps_control::Running::find().is_none() {
-        let place = rgaps_control::runtime_path::RuntimePath::of_environment().path;
-        return Err(CommandError::Other(format!(
-            "no manager runs in {}: start publishers or subscribers first, or set RGAPS_RUNTIME_DIR to theirs",
-            place.display()
-        )));
+        let why = rgaps_control::runtime_path::RuntimePath::of_environment().no_manager();
+        return Err(CommandError::Other(format!("{why}; start publishers or subscribers first")));
     }
     Ok(rgaps::Node::builder().name(name).no_autostart().build()?)
 }

@@ -14,14 +14,40 @@ use rgaps_testing::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+/// Arguments with which `rgaps` publishes a message, without a warning, and starts a manager if none runs.
+fn publish_once() -> [&'static str; 6] {
+    [
+        "pub",
+        "late",
+        "--input",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy"),
+        "--latch",
+        "--linger=0.01",
+    ]
+}
+
+#[test]
+fn looking_starts_no_manager() {
+    let host = Host::new("looking");
+    for looks in [&["hosts"][..], &["topic", "list"], &["topic", "info", "a"]] {
+        let (good, said, errors) = outcome(&mut host.rgaps(looks));
+        let wanted = format!("rgaps: no rgapsd runs in {} (from RGAPS_RUNTIME_DIR); start", host.dir.path().display());
+        assert!(!good && said.is_empty() && errors.starts_with(&wanted), "{said}{errors}");
+    }
+    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
+    assert!(good, "{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["hosts"]));
+    assert!(good && said.contains("no other host is known") && errors.is_empty(), "{said}{errors}");
+}
+
 #[test]
 fn settings_that_the_running_manager_lacks_are_reported_once_and_bad_ones_refused() {
     let host = Host::new("given");
-    let list = || host.rgaps(&["topic", "list"]);
-    let (good, _, errors) = outcome(&mut list());
+    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
     assert!(good && errors.is_empty(), "{errors}");
-    let (good, _, errors) =
-        outcome(list().env("RGAPS_PEERS", "tcp/127.0.0.9:7447").env("RGAPS_RING_BYTES", "67108864"));
+    let (good, _, errors) = outcome(
+        host.rgaps(&publish_once()).env("RGAPS_PEERS", "tcp/127.0.0.9:7447").env("RGAPS_RING_BYTES", "67108864"),
+    );
     assert!(good, "{errors}");
     let said = "peers = [\"tcp/127.0.0.9:7447\"] (environment; the manager has [])";
     assert_eq!((errors.lines().count(), errors.matches(said).count()), (1, 1), "{errors}");
@@ -56,11 +82,12 @@ fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
     };
     let found = network(&mut closed(&["--json", "doctor"]));
     let said = found["found"].as_str().unwrap();
-    assert!(said.starts_with("local (the default)") && said.contains("RGAPS_NETWORK=open"), "{found}");
+    let wanted = "nothing is set: a manager that a ROS 2 node or a launch file starts will be open, any other local";
+    assert_eq!((said, &found["verdict"]), (wanted, &"ok".into()));
     let found = network(closed(&["--json", "doctor"]).env("RGAPS_NETWORK", "open"));
     assert!(found["found"].as_str().unwrap().contains("unauthenticated"), "{found}");
     assert!(found["remedy"].as_str().unwrap().contains("can read and write every topic"), "{found}");
-    let (good, _, errors) = outcome(&mut closed(&["topic", "list"]));
+    let (good, _, errors) = outcome(&mut closed(&publish_once()));
     assert!(good && errors.is_empty(), "{errors}");
     // The running manager's network is local.
     let asked = [
@@ -73,10 +100,10 @@ fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
         ("ROS_STATIC_PEERS", "127.0.0.9", "peers = [\"tcp/127.0.0.9:7447\"] (ROS_STATIC_PEERS; the manager has [])"),
     ];
     for (name, value, said) in asked {
-        let (good, _, errors) = outcome(closed(&["topic", "list"]).env(name, value));
+        let (good, _, errors) = outcome(closed(&publish_once()).env(name, value));
         assert!(good && errors.lines().count() == 1 && errors.contains(said), "{errors}");
     }
-    let (good, _, errors) = outcome(closed(&["topic", "list"]).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF"));
+    let (good, _, errors) = outcome(closed(&publish_once()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF"));
     assert!(good && errors.is_empty(), "it is so: {errors}");
     let found = network(closed(&["--json", "doctor"]).env("RGAPS_NETWORK", "open"));
     assert!(found["found"].as_str().unwrap().starts_with("local (process"), "{found}");
@@ -85,7 +112,7 @@ fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
 #[test]
 fn doctor_reports_a_manager_that_runs_and_answers_nobody() {
     let host = Host::new("stopped");
-    let (good, _, errors) = outcome(&mut host.rgaps(&["topic", "list"]));
+    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
     assert!(good, "{errors}");
     let [manager] = host.dir.users().unwrap()[..] else { panic!("one manager") };
     let manager = Pid::from_raw(manager as i32).unwrap();
@@ -107,11 +134,11 @@ fn doctor_reports_a_manager_that_runs_and_answers_nobody() {
 #[test]
 fn an_empty_variable_counts_as_not_set() {
     let host = Host::new("empty");
-    let mut list = host.rgaps(&["topic", "list"]);
+    let mut publish = host.rgaps(&publish_once());
     for name in ["RGAPS_DEVICE", "RGAPS_POOL_BYTES", "RGAPS_PEERS", "RGAPS_CONFIG", "RGAPS_LOG", "RGAPS_AUTOSTART"] {
-        list.env(name, "");
+        publish.env(name, "");
     }
-    let (good, _, errors) = outcome(&mut list);
+    let (good, _, errors) = outcome(&mut publish);
     assert!(good && errors.is_empty(), "{errors}");
     // A manager's default log level.
     assert!(std::fs::read_to_string(host.dir.path().join("rgapsd.log")).unwrap().contains("rgapsd serves"));
@@ -229,6 +256,8 @@ fn a_time_out_after_enough_messages_is_no_failure() {
 #[test]
 fn watching_an_unknown_topic_is_an_error_and_skipped_stages_have_no_time() {
     let host = Host::new("topic");
+    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
+    assert!(good, "{errors}");
     for what in ["hz", "bw", "latency"] {
         let (good, said, errors) = outcome(&mut host.rgaps(&["topic", what, "nope", "--reports", "1"]));
         assert!(!good && said.is_empty(), "{said}");
@@ -304,7 +333,7 @@ impl Meta for Lie {
 #[test]
 fn a_message_that_contradicts_itself_does_not_end_sub_and_is_counted_and_named() {
     let host = Host::new("malformed");
-    let (good, _, errors) = outcome(&mut host.rgaps(&["topic", "list"]));
+    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
     assert!(good, "{errors}");
     let node = Node::builder().runtime_dir(host.dir.path()).no_autostart().build().unwrap();
     let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..PublisherQos::default() };

@@ -243,7 +243,7 @@ class Conversion : public std::enable_shared_from_this<Conversion> {
       };
       return rclcpp::create_subscription<RosT>(node_.parameters, node_.topics, topics_.in, qos, std::move(convert), options);
     };
-    started([publisher] { return publisher->get_subscription_count() > 0 || publisher->reader_count() > 0; }, subscribe);
+    started([publisher] { return publisher->get_subscription_count() > 0 || publisher->payload_subscriber_count() > 0; }, subscribe);
   }
 
   /// From now on, update() has an effect: a matched event may have come before.

@@ -163,7 +163,7 @@ class Publisher {
   /// ROS subscriptions to the descriptors, including those of this process.
   std::size_t get_subscription_count() const { return content_->ros->get_subscription_count(); }
   /// Subscribers to the payloads on this host; each remote host that subscribes counts as one.
-  std::uint64_t reader_count() const { return content_->core.subscriber_count(); }
+  std::uint64_t payload_subscriber_count() const { return content_->core.subscriber_count(); }
   rgaps::Result<rgaps_publisher_statistics_t> statistics() const { return content_->core.statistics(); }
   /// The device of the payloads, in DLPack's terms, on which to make streams (device_type 2 is an NVIDIA GPU, device_id its ordinal in this process).
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
