@@ -25,6 +25,8 @@ EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 # Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
+# Seconds before a manager that has died is restarted.
+RESTART_DELAY = 1.0
 
 # Seconds in which publishers must end after they were asked to; then the launch kills them.
 END_TIMEOUT = 15.0
@@ -166,9 +168,9 @@ class Report:
                          f'copies/subscriber {report["copies_per_subscriber"]} path {paths or "-"}')
 
     def _ended(self, action, is_manager, event, context):
-        if is_manager and not context.is_shutdown:
-            return None  # It will be restarted.
         self.running.discard(action)
+        if is_manager and not context.is_shutdown:
+            return None  # The host restarts it.
         if not self.running:
             self._sum_up()
         if context.is_shutdown:
@@ -238,23 +240,35 @@ class Host:
     def run(self, clients):
         """Actions that start the manager and, once it serves, the clients. A manager that already serves is used and not ended."""
         ready = [*self.prefix, program('rgaps'), 'ready', '--timeout']
-        environment = {**os.environ, **self.environment}
-        if subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+
+        def is_served():
+            environment = {**os.environ, **self.environment}
+            return subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+        if is_served():
             self.report.logger.info('a manager serves this host already; it runs with its own settings, and arguments of this launch that '
                                     'configure a manager (peer, listen, address, transport, device, settings) have no effect')
             return [action for client in clients() for action in client]
         # If the manager is restarted, clients wait for the next one instead of starting their own.
         self.environment['RGAPS_AUTOSTART'] = '0'
-        manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen',
-                                 additional_env=self.environment, respawn=True, respawn_delay=1.0)
         serves = False
         ends = 0
 
-        def count_end(event, context):
+        def start_manager(*_):
+            manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen', additional_env=self.environment)
+            return [RegisterEventHandler(OnProcessExit(target_action=manager, on_exit=start_again)), *self.report.watch(manager, is_manager=True)]
+
+        def start_again(event, context):
             nonlocal ends
             ends += 1
-            if not (serves or context.is_shutdown) and ends >= STARTS_MAX:
+            if context.is_shutdown:
+                return None
+            if is_served():
+                self.report.logger.info('another manager serves this host: it is used, with its own settings')
+                return None
+            if not serves and ends >= STARTS_MAX:
                 raise RuntimeError(f'rgapsd has ended {ends} times without serving: see the lines above')
+            return TimerAction(period=RESTART_DELAY, actions=[OpaqueFunction(function=start_manager)])
 
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 
@@ -267,8 +281,7 @@ class Host:
                 raise RuntimeError(f'rgapsd does not serve after {READY_TIMEOUT} s')
             return [action for client in clients() for action in client]
 
-        return [RegisterEventHandler(OnProcessExit(target_action=manager, on_exit=count_end)), *self.report.watch(manager, is_manager=True),
-                RegisterEventHandler(OnProcessExit(target_action=await_manager, on_exit=start)), await_manager]
+        return [*start_manager(), RegisterEventHandler(OnProcessExit(target_action=await_manager, on_exit=start)), await_manager]
 
     def _manager_command(self):
         """`rgapsd` with the arguments' settings. It stays without clients (for a day, the maximum), because the launch ends it."""

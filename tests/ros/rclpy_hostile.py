@@ -157,6 +157,37 @@ class Ends(OnANode):
         finally:
             gc.enable()
 
+    def test_a_destroyed_node_closes_what_the_program_still_names(self):
+        node = rclpy.create_node("short", namespace="/robot")
+        subscription = rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
+        publisher = rgaps.ros.Publisher(node, rgaps.Image, "other")
+        watching = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
+        node.destroy_node()
+        while watching.core.subscriber_count:
+            self.executor.wake()
+        for closed in (lambda: subscription.core.take(), lambda: publisher.push(np.zeros((2, 2), np.uint8))):
+            with self.assertRaises(rgaps.ClosedError):
+                closed()
+        subscription.destroy()
+        publisher.destroy()
+
+    def test_parameters_are_read_only_even_if_the_node_declares_its_overrides(self):
+        name = "rgaps./robot/image.subscription.slack"
+        node = rclpy.create_node(
+            "declares",
+            namespace="/robot",
+            parameter_overrides=[Parameter(name, value=3)],
+            automatically_declare_parameters_from_overrides=True,
+        )
+        try:
+            rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
+            self.assertEqual(node.get_parameter(name).value, 3)
+            described = node.describe_parameter(name)
+            self.assertTrue(described.read_only and described.description, described)
+            self.assertFalse(node.set_parameters([Parameter(name, value=4)])[0].successful)
+        finally:
+            node.destroy_node()
+
     def test_a_subscription_that_could_not_be_made_leaves_nothing(self):
         watching = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         for wrong in (

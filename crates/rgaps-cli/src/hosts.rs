@@ -23,7 +23,12 @@ pub fn run(format: Format) -> Result<(), CommandError> {
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();
     let found = found(
         known.names.iter().map(|name| plain(name).into_owned()),
-        topics.iter().map(|topic| (&topic.key, &topic.publishing_hosts[..], &topic.subscribing_hosts[..])),
+        topics.iter().map(|topic| {
+            let [publishing, subscribing] =
+                [(topic.publishers, &topic.publishing_hosts), (topic.subscribers, &topic.subscribing_hosts)]
+                    .map(|(here, hosts)| others(here, hosts));
+            (&topic.key, publishing, subscribing)
+        }),
     );
     if format == Format::Json {
         output::json(&found);
@@ -38,6 +43,11 @@ pub fn run(format: Format) -> Result<(), CommandError> {
         output::line("no other host is known; `rgaps doctor` says how hosts find each other");
     }
     Ok(())
+}
+
+/// The hosts without this one, which comes first if it has publishers or subscribers of the topic.
+fn others(here: u32, hosts: &[String]) -> &[String] {
+    if here > 0 { hosts.get(1..).unwrap_or_default() } else { hosts }
 }
 
 /// The topics of each known host, by its name.
@@ -77,5 +87,7 @@ mod tests {
         assert_eq!(found["head"].publishes, [camera.clone(), lidar]);
         assert_eq!(found["base"], Topics { publishes: Vec::new(), subscribes: vec![camera] });
         assert_eq!(found["spare"], Topics::default());
+        let hosts = names(&["own (this host)", "arm (this host)"]);
+        assert_eq!((others(1, &hosts), others(0, &hosts[1..])), (&hosts[1..], &hosts[1..]));
     }
 }

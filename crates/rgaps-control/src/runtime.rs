@@ -289,14 +289,20 @@ impl RuntimeDir {
         Ok(())
     }
 
+    /// The absolute path of a directory, if it leaves room for the socket's name.
+    pub fn check_path(path: &Path) -> Result<PathBuf, RuntimeError> {
+        let path = absolute(path)?;
+        match path.as_os_str().len() + "/rgapsd.sock".len() {
+            0..=SOCKET_PATH_MAX => Ok(path),
+            _ => Err(RuntimeError::TooLong { path }),
+        }
+    }
+
     /// The directory at a path; created if it does not exist.
     pub fn open(path: &Path) -> Result<Self, RuntimeError> {
-        let path = absolute(path)?;
+        let path = Self::check_path(path)?;
         let path = path.as_path();
         let failed = |source| RuntimeError::Io { path: path.to_owned(), source };
-        if path.as_os_str().len() + "/rgapsd.sock".len() > SOCKET_PATH_MAX {
-            return Err(RuntimeError::TooLong { path: path.to_owned() });
-        }
         if let Some(parent) = path.parent() {
             fs::DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed)?;
         }

@@ -18,21 +18,53 @@ pub fn finding() -> Finding {
     let at = RuntimePath::of_environment();
     let no_manager = Running::find().is_none().then(|| at.clone().no_manager());
     // The check must not create the directory.
-    let checked = at.path.symlink_metadata().map(|_| RuntimeDir::for_client(None));
+    let checked = match at.path.symlink_metadata() {
+        Ok(_) => RuntimeDir::for_client(None).map(|dir| dir.is_own()).map_err(|error| error.to_string()),
+        Err(_) => can_be_created(&at.path).map(|()| false),
+    };
     let trouble = match checked {
-        Ok(Err(error)) => Some(error.to_string()),
-        Ok(Ok(dir)) if dir.is_own() => probe(&at.path).err().map(|error| format!("{}: {error}", at.path.display())),
-        _ => None,
+        Ok(true) => {
+            let full = probe(&at.path).err();
+            full.map(|error| Trouble { text: format!("{}: {error}", at.path.display()), is_fatal: false })
+        }
+        Ok(false) => None,
+        Err(text) => Some(Trouble { text, is_fatal: true }),
     };
     of_directory(&at, trouble, no_manager)
 }
 
-fn of_directory(at: &RuntimePath, trouble: Option<String>, no_manager: Option<NoManager>) -> Finding {
+/// What is wrong with the directory.
+struct Trouble {
+    text: String,
+    /// No manager can serve there, and no client can connect.
+    is_fatal: bool,
+}
+
+/// Whether clients can create this directory, which does not exist: in the folder above it that does.
+fn can_be_created(path: &Path) -> Result<(), String> {
+    let path = RuntimeDir::check_path(path).map_err(|error| error.to_string())?;
+    let existing = path.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
+    let rights = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let is_folder = existing.is_dir() && !existing.starts_with("/proc");
+    match rustix::fs::access(existing, rights) {
+        Ok(()) if is_folder => Ok(()),
+        Ok(()) => Err(format!("it cannot be created in {}", existing.display())),
+        Err(error) => Err(format!("it cannot be created in {}: {error}", existing.display())),
+    }
+}
+
+fn of_directory(at: &RuntimePath, trouble: Option<Trouble>, no_manager: Option<NoManager>) -> Finding {
     const WHAT: &str = "runtime directory";
-    if let Some(trouble) = trouble {
-        let remedy = "a manager keeps notes there for its successor, and refuses new publishers and subscribers if it cannot write them: free some \
-                      space, or set RGAPS_RUNTIME_DIR to a directory of your own";
-        return Finding::limited(WHAT, format!("{at}; {trouble}"), remedy);
+    match trouble {
+        Some(Trouble { text, is_fatal: true }) => {
+            return Finding::broken(WHAT, format!("{at}; {text}"), "set RGAPS_RUNTIME_DIR to a directory of your own");
+        }
+        Some(Trouble { text, is_fatal: false }) => {
+            let remedy = "a manager keeps notes there for its successor, and refuses new publishers and subscribers if it cannot write them: free \
+                          some space, or set RGAPS_RUNTIME_DIR to a directory of your own";
+            return Finding::limited(WHAT, format!("{at}; {text}"), remedy);
+        }
+        None => {}
     }
     match no_manager.filter(|no_manager| no_manager.elsewhere.is_some()) {
         Some(no_manager) => Finding::limited(WHAT, at.to_string(), no_manager.to_string()),
@@ -60,8 +92,19 @@ mod tests {
         let at = RuntimePath { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
         let good = of_directory(&at, None, None);
         assert_eq!(good.found, "/tmp/rgaps-7 (since XDG_RUNTIME_DIR is not set)");
-        let full = of_directory(&at, Some("no space".to_owned()), None);
+        let of_trouble = |is_fatal| of_directory(&at, Some(Trouble { text: "no space".to_owned(), is_fatal }), None);
+        let full = of_trouble(false);
         assert!(full.verdict == Verdict::Limited && full.found.ends_with("; no space"), "{full:?}");
+        assert_eq!(of_trouble(true).verdict, Verdict::Broken);
+        for (bad, why) in [
+            ("/proc/nope", "in /proc"),
+            (&*format!("/tmp/{}", "x".repeat(200)), "107 bytes"),
+            ("/etc/passwd/x", "in /etc/passwd"),
+        ] {
+            let said = can_be_created(Path::new(bad)).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        assert_eq!(can_be_created(&std::env::temp_dir().join("rgaps-no/such/directory")), Ok(()));
         let elsewhere = NoManager { at: at.clone(), elsewhere: Some("/run/user/7/rgaps".into()) };
         let apart = of_directory(&at, None, Some(elsewhere));
         assert!(apart.verdict == Verdict::Limited && apart.remedy.contains("runs in /run/user/7/rgaps"), "{apart:?}");

@@ -33,13 +33,30 @@ def _core_node(node, device):
 
 
 def _declared(node, name, value, limits, description):
-    """The value of a parameter, which is declared read-only if the node has not declared it. Endpoints with the same name share them, as they share
-    qos_overrides."""
-    if node.has_parameter(name):
-        return node.get_parameter(name).value
+    """The value of a parameter, which is declared read-only, also in place of one that the node declared by itself from its overrides. Endpoints with the
+    same name share them, as they share qos_overrides."""
     ranges = [] if limits is None else [IntegerRange(from_value=limits[0], to_value=limits[1], step=0)]
     descriptor = ParameterDescriptor(description=description, read_only=True, integer_range=ranges)
-    return node.declare_parameter(name, value, descriptor).value
+    if not node.has_parameter(name):
+        return node.declare_parameter(name, value, descriptor).value
+    found = node.get_parameter(name).value
+    if node.describe_parameter(name).read_only:
+        return found
+    node.undeclare_parameter(name)
+    return node.declare_parameter(name, found, descriptor, ignore_override=True).value
+
+
+def end_with(entity, core):
+    """Closes the core half when rclpy destroys the ROS half, as `Node.destroy_node` does. Refers to neither, so that nothing refers to itself."""
+    entity_of, core_of = weakref.ref(entity), weakref.ref(core)
+
+    def destroy():
+        entity, core = entity_of(), core_of()
+        if core is not None:
+            core.close()
+        type(entity).destroy(entity)
+
+    entity.destroy = destroy
 
 
 def _applied(apply, role, node, topic, entity_id, profile):

@@ -7,7 +7,7 @@ from .._rgaps import Image, Sample
 from .._rgaps import ros as policy
 from . import _diagnostics
 from ._messages import message_class
-from ._node import offered
+from ._node import end_with, offered
 
 
 class Loan:
@@ -92,6 +92,7 @@ class Publisher:
             entity_id = getattr(qos_overriding_options, "entity_id", None)
             offer, self._core_node = offered(node, name, entity_id, self._publisher.qos_profile)
             self._core = self._core_node.publisher(name, kind, offer)
+            end_with(self._publisher, self._core)
         except BaseException:
             node.destroy_publisher(self._publisher)
             raise
@@ -153,6 +154,7 @@ class Publisher:
         """Destroys the publisher in the core and in ROS. Subscribers can still read what was published."""
         _diagnostics.remove(self._node, self)
         self._node.destroy_publisher(self._publisher)
+        # Again: the node may have destroyed the publisher before.
         self._core.close()
 
     def __enter__(self):

@@ -9,7 +9,7 @@ from rclpy.subscription import Subscription as RosSubscription
 from .._rgaps import ros as policy
 from . import _diagnostics
 from ._messages import message_class, readable
-from ._node import overridden, requested, resolved
+from ._node import end_with, overridden, requested, resolved
 
 # rclpy has both since Iron.
 _HAS_MESSAGE_INFO = hasattr(RosSubscription, "CallbackType")
@@ -59,6 +59,7 @@ class Subscription:
         except BaseException:
             self._core.core.close()
             raise
+        end_with(self._subscription, self._core.core)
         self._node = node
         _diagnostics.add(node, self._core)
 
@@ -102,6 +103,7 @@ class Subscription:
         """Destroys the subscription in ROS and in the core. Samples that the callback kept stay valid."""
         _diagnostics.remove(self._node, self._core)
         self._node.destroy_subscription(self._subscription)
+        # Again: the node may have destroyed the subscription before.
         self._core.core.close()
 
     def __enter__(self):
