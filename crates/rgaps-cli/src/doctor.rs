@@ -319,28 +319,21 @@ fn multicast() -> Finding {
 
 /// Hosts name each other, and multicast is off.
 fn of_peers(peers: &str, others: usize) -> Finding {
-    const WHAT: &str = "peers";
-    match others {
-        0 => Finding::limited(
-            WHAT,
-            format!("{peers}; no other host was found"),
-            "nothing, if none runs; else look whether rgapsd listens there (ss -ltnp), and let all TCP between the hosts pass firewalls",
-        ),
-        _ => Finding::ok(WHAT, peers),
-    }
+    let remedy = "nothing, if none runs; else look whether rgapsd listens there (ss -ltnp), and let all TCP between the hosts pass firewalls";
+    introduced("peers", peers, others, remedy)
 }
 
 /// Hosts find each other through these routers.
 fn of_routers(routers: &str, others: usize) -> Finding {
-    const WHAT: &str = "routers";
+    let remedy = "nothing, if there is no other host; else start the routers (ros2 run rmw_zenoh_cpp rmw_zenohd) and link them, or let multicast find \
+                  the hosts (multicast = true, without routers)";
+    introduced("routers", routers, others, remedy)
+}
+
+fn introduced(what: &'static str, by: &str, others: usize, remedy: &str) -> Finding {
     match others {
-        0 => Finding::limited(
-            WHAT,
-            format!("{routers}; no other host was found"),
-            "nothing, if there is no other host; else start the routers (ros2 run rmw_zenoh_cpp rmw_zenohd) and link them, or let multicast find \
-             the hosts (multicast = true, without routers)",
-        ),
-        _ => Finding::ok(WHAT, routers),
+        0 => Finding::limited(what, format!("{by}; no other host was found"), remedy),
+        _ => Finding::ok(what, by),
     }
 }
 
