@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use rgaps::Node;
 use rgaps_command::output::{self, Format, table};
 use rgaps_control::text::plain;
 use rgaps_control::{Running, TopicKey};
 use serde::Serialize;
 
-use crate::{CommandError, observer};
+use crate::CommandError;
 
 /// Topics of a host.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -18,7 +19,8 @@ struct Topics {
 
 /// Runs `rgaps hosts`.
 pub fn run(format: Format) -> Result<(), CommandError> {
-    let node = observer("rgaps hosts")?;
+    // The node comes first: it may start the manager.
+    let node = Node::new("rgaps hosts")?;
     let topics = node.topics()?;
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();
     let found = found(

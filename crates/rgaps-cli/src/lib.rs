@@ -49,13 +49,3 @@ pub enum CommandError {
     #[error("{0}")]
     Other(String),
 }
-
-/// A node that shows what the running manager knows. It starts no manager: that would be one of plain programs, closed to other hosts, and ROS nodes
-/// that start soon after would use it.
-fn observer(name: &str) -> Result<rgaps::Node, CommandError> {
-    if rgaps_control::Running::find().is_none() {
-        let why = rgaps_control::runtime_path::RuntimePath::of_environment().no_manager();
-        return Err(CommandError::Other(format!("{why}; start publishers or subscribers first")));
-    }
-    Ok(rgaps::Node::builder().name(name).no_autostart().build()?)
-}

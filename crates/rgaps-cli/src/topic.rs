@@ -8,8 +8,8 @@ use rgaps_command::output::{self, Format, table};
 use rgaps_control::local::Refusal;
 use serde::Serialize;
 
+use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::{CommandError, observer};
 
 /// How often a segment is read: at 1000 messages a second, a few wait in it.
 const LOOK: Duration = Duration::from_millis(2);
@@ -51,7 +51,7 @@ pub struct Watch {
 
 /// Runs `rgaps topic ...`.
 pub fn run(command: &Command, format: Format) -> Result<(), CommandError> {
-    let node = observer("rgaps topic")?;
+    let node = Node::new("rgaps topic")?;
     match command {
         Command::List => list(&node, format),
         Command::Info { topic } => info(&node, topic, format),

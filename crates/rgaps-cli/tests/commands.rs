@@ -27,20 +27,6 @@ fn publish_once() -> [&'static str; 6] {
 }
 
 #[test]
-fn looking_starts_no_manager() {
-    let host = Host::new("looking");
-    for looks in [&["hosts"][..], &["topic", "list"], &["topic", "info", "a"]] {
-        let (good, said, errors) = outcome(&mut host.rgaps(looks));
-        let wanted = format!("rgaps: no rgapsd runs in {} (from RGAPS_RUNTIME_DIR); start", host.dir.path().display());
-        assert!(!good && said.is_empty() && errors.starts_with(&wanted), "{said}{errors}");
-    }
-    let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));
-    assert!(good, "{errors}");
-    let (good, said, errors) = outcome(&mut host.rgaps(&["hosts"]));
-    assert!(good && said.contains("no other host is known") && errors.is_empty(), "{said}{errors}");
-}
-
-#[test]
 fn settings_that_the_running_manager_lacks_are_reported_once_and_bad_ones_refused() {
     let host = Host::new("given");
     let (good, _, errors) = outcome(&mut host.rgaps(&publish_once()));

@@ -1,6 +1,7 @@
 """`ros2 rgaps VERB ...` runs the program `rgaps VERB ...`, of which it has the verbs that show something."""
 
 import argparse
+import os
 import subprocess
 
 from ros2cli.command import CommandExtension
@@ -26,7 +27,9 @@ class RgapsCommand(CommandExtension):
         """Runs the program, and returns its exit status."""
         command = ['rgaps', args.verb, *args.arguments]
         try:
-            return subprocess.call(command)
+            # Started here, a manager would be closed to other hosts, and nodes that start soon after would use it.
+            environment = {} if args.verb == 'doctor' else {'RGAPS_AUTOSTART': '0'}
+            return subprocess.call(command, env={**os.environ, **environment})
         except FileNotFoundError:
             return 'rgaps is not in PATH; source the workspace in which the package rgaps is built'
         except KeyboardInterrupt:
