@@ -130,7 +130,7 @@ fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
     until("the doctor counts them", || {
         let said = outcome(&mut host.rgaps(&["doctor", "--json"])).1;
         let has_both =
-            said.contains("endpoints_host_max = 20 met 30 times") && said.contains("30 announcements refused");
+            said.contains("endpoints_host_max = 20 reached 30 times") && said.contains("30 announcements refused");
         has_both.then_some(())
     });
     let log = std::fs::read_to_string(host.path().join("rgapsd.log")).unwrap();
