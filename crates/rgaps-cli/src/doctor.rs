@@ -310,9 +310,8 @@ fn multicast() -> Finding {
         None => Given::load(&BTreeMap::new(), Unset::Local).map(|given| given.config).unwrap_or_default(),
     };
     match (&config.routers[..], &config.peers[..]) {
-        ([], []) => of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others),
-        ([], peers) if !config.scouts() => of_peers(&peers.join(", "), others),
-        ([], _) => of_multicast(true, &format_interfaces(&multicast_interfaces()), others),
+        ([], peers) if !(peers.is_empty() || config.scouts()) => of_peers(&peers.join(", "), others),
+        ([], _) => of_multicast(config.scouts(), &format_interfaces(&multicast_interfaces()), others),
         (routers, _) => of_routers(&routers.join(", "), others),
     }
 }

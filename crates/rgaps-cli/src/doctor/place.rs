@@ -45,6 +45,7 @@ fn can_be_created(path: &Path) -> Result<(), String> {
     let path = RuntimeDir::check_path(path).map_err(|error| error.to_string())?;
     let existing = path.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     let rights = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    // By its mode bits root may write to /proc, but nothing can be created there.
     let is_folder = existing.is_dir() && !existing.starts_with("/proc");
     match rustix::fs::access(existing, rights) {
         Ok(()) if is_folder => Ok(()),
