@@ -403,7 +403,8 @@ def records_pictures(world, host, environment):
 
 
 def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
-    """Ends a recorder when its bag has this many messages. The recorder is configured to write each at once."""
+    """Ends a recorder when its bag has this many messages. The recorder is configured to write each at once, and ends if it finds its database locked:
+    an immutable one is read without a lock. What is read while the recorder writes may be damaged; the next reading is not."""
     end = time.monotonic() + seconds
     found = 0
     while found < count:
@@ -411,7 +412,7 @@ def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
             raise Failed(f'{found} of {count} messages are in the bag:\n{recorder.output()}')
         time.sleep(0.1)
         for file in glob.glob(os.path.join(bag, '*.db3')):
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(f'file:{file}?mode=ro', uri=True)) as database:
+            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(f'file:{file}?immutable=1', uri=True)) as database:
                 found = database.execute('select count(*) from messages').fetchone()[0]
     recorder.end()
 
