@@ -11,6 +11,9 @@ pub const TOPIC_BYTES_MAX: usize = 255;
 /// Longest type name in bytes.
 pub const TYPE_BYTES_MAX: usize = 255;
 
+/// What the names of the topics of shared pools begin with.
+const POOL_TOPICS: &str = "/_rgaps/pool_";
+
 /// A topic of a ROS domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "RawKey")]
@@ -79,6 +82,17 @@ impl TopicKey {
             }
         }
         Ok(Self { domain, name: format!("/{tokens}") })
+    }
+
+    /// The topic of a pool that several publishers of a process share: it is no one's to subscribe to, and is not announced to other hosts. `number`
+    /// tells it from those of other pools.
+    pub fn of_pool(domain: u32, number: u64) -> Self {
+        Self { domain, name: format!("{POOL_TOPICS}{number:x}") }
+    }
+
+    /// Whether it is the topic of a shared pool.
+    pub fn is_pool(&self) -> bool {
+        self.name.starts_with(POOL_TOPICS)
     }
 
     /// The ROS domain id.

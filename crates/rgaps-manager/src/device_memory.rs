@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rgaps_control::runtime::PoolNote;
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
@@ -23,6 +23,8 @@ pub(crate) struct Pools {
 struct Pool {
     memory: Arc<dyn PoolMemory>,
     sealed: bool,
+    /// Whether another slot has the same memory, which counts there.
+    is_counted_elsewhere: bool,
     /// For a pool of arriving messages; dropped with the pool.
     charge: Option<Arc<Charge>>,
 }
@@ -60,11 +62,13 @@ impl PoolError {
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceMemoryManager {
     backend: Arc<dyn Backend>,
+    /// Pools that were taken over from a predecessor, by identity: publishers that share one hand it back once each.
+    adopted: Arc<Mutex<HashMap<(u64, u64), Weak<dyn PoolMemory>>>>,
 }
 
 impl DeviceMemoryManager {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend }
+        Self { backend, adopted: Arc::default() }
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
@@ -79,7 +83,7 @@ impl DeviceMemoryManager {
         bytes: u64,
     ) -> Result<Arc<dyn PoolMemory>, DeviceError> {
         let memory = self.backend.create_pool(&PoolSpec { name: "rgaps-pool".to_owned(), bytes })?;
-        pools.insert(slot, Pool { memory: memory.clone(), sealed: false, charge: None });
+        pools.insert(slot, Pool { memory: memory.clone(), sealed: false, is_counted_elsewhere: false, charge: None });
         Ok(memory)
     }
 
@@ -99,8 +103,19 @@ impl DeviceMemoryManager {
             let granted = noted.map_or("none is noted".to_owned(), |noted| format!("{} B", noted.bytes));
             return Err(PoolError::NotGranted { handed: description.bytes, granted });
         }
-        let memory = self.backend.import_pool(description, slabs, PoolRole::Successor)?;
-        pools.insert(slot, Pool { memory, sealed: true, charge: None });
+        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.retain(|_, memory| memory.strong_count() > 0);
+        let shared = file.and_then(|file| adopted.get(&file)?.upgrade());
+        let is_counted_elsewhere = shared.is_some();
+        let memory = match shared {
+            Some(memory) => memory,
+            None => {
+                let memory = self.backend.import_pool(description, slabs, PoolRole::Successor)?;
+                adopted.insert(memory.identity(), Arc::downgrade(&memory));
+                memory
+            }
+        };
+        pools.insert(slot, Pool { memory, sealed: true, is_counted_elsewhere, charge: None });
         Ok(())
     }
 }
@@ -128,6 +143,18 @@ impl Pools {
             pool.sealed = true;
         }
         Ok(())
+    }
+
+    /// The memory of a sealed pool, for another publisher of its writer to share.
+    pub(crate) fn sealed(&self, slot: PublisherSlot) -> Result<Arc<dyn PoolMemory>, PoolError> {
+        let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.get(&slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
+        if pool.sealed { Ok(pool.memory.clone()) } else { Err(PoolError::NotSealed(slot.index)) }
+    }
+
+    /// Gives a slot memory that is another slot's pool.
+    pub(crate) fn share(&self, slot: PublisherSlot, memory: Arc<dyn PoolMemory>) {
+        self.insert(slot, Pool { memory, sealed: true, is_counted_elsewhere: true, charge: None });
     }
 
     /// What a reader needs to map a pool.
@@ -176,7 +203,8 @@ impl Pools {
     /// Bytes of memory that the pools occupy.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
-        pools.values().map(|pool| pool.memory.resident_bytes()).sum()
+        let counted = pools.values().filter(|pool| !pool.is_counted_elsewhere);
+        counted.map(|pool| pool.memory.resident_bytes()).sum()
     }
 
     fn insert(&self, slot: PublisherSlot, pool: Pool) {

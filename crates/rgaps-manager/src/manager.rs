@@ -355,7 +355,8 @@ impl Manager {
 
     fn announce(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let now: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
+        let here = || topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint());
+        let now: Vec<Endpoint> = if topic.key.is_pool() { Vec::new() } else { here().collect() };
         if topic.announced != now {
             self.network.announce(&topic.key, now.clone());
             topic.announced = now;

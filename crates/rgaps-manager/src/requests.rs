@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{
@@ -10,6 +11,7 @@ use rgaps_control::local::{
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, TopicId, TopicKey};
+use rgaps_device::PoolMemory;
 use rgaps_os::{Holder, pidfd};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::manager::slot_table::{ENTRIES_RESERVED, Full, NotAdmitted};
@@ -91,8 +93,8 @@ impl Manager {
                 versions.and_then(|()| self.hello(client, program, locks, fds))
             }
             Body::Locked => self.locked(client),
-            Body::Advertise { key, type_name, qos } => {
-                let made = self.advertise(client, key, type_name, *qos);
+            Body::Advertise { key, type_name, qos, pool_of } => {
+                let made = self.advertise(client, key, type_name, *qos, *pool_of);
                 made.inspect_err(|_| self.end_if_unused(key))
             }
             Body::PoolMapped { topic, slot } => self.pool_mapped(client, *topic, *slot),
@@ -198,8 +200,11 @@ impl Manager {
         key: &TopicKey,
         type_name: &str,
         qos: PublisherQos,
+        pool_of: Option<(TopicId, PublisherSlot)>,
     ) -> Result<Answer, Refusal> {
-        let bytes = qos.pool_bytes.unwrap_or(self.config.pool_bytes);
+        let shared = pool_of.map(|(topic, slot)| self.shared_pool(client, topic, slot)).transpose()?;
+        let own_bytes = qos.pool_bytes.unwrap_or(self.config.pool_bytes);
+        let bytes = shared.as_ref().map_or(own_bytes, |memory| memory.bytes());
         self.check_budgets(client)?;
         if bytes == 0 || bytes > rgaps_control::wire::SIZE_MAX {
             return Err(Refusal::Invalid(format!(
@@ -217,12 +222,21 @@ impl Manager {
         let id = topic.id;
         let slot = slot.map_err(|full| self.full(&full, id, Role::Publisher))?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let made = memory.create(&topic.pools, slot, bytes).and_then(|pool| pool.export());
+        let made = match shared {
+            Some(memory) => {
+                topic.pools.share(slot, memory);
+                Ok((None, Vec::new()))
+            }
+            None => {
+                let made = memory.create(&topic.pools, slot, bytes).and_then(|pool| pool.export());
+                made.map(|(description, slabs)| (Some(description), slabs))
+            }
+        };
         let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
             let pool_fds = slabs.len() as u32;
             let mut fds = vec![segment_fd(topic)?];
             fds.extend(slabs);
-            let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
+            let pool = description.map(serde_json::to_value).transpose().map_err(|error| exhausted(&error))?;
             let topic = topic.id;
             Ok((Advertised { topic, slot, publisher, pool, pool_fds }, fds))
         });
@@ -240,6 +254,18 @@ impl Manager {
             self.tell(client, id, text);
         }
         Ok(Answer { reply: Reply::Advertised(advertised), fds })
+    }
+
+    /// The pool of another publisher of this client.
+    fn shared_pool(
+        &self,
+        client: ClientId,
+        topic: TopicId,
+        slot: PublisherSlot,
+    ) -> Result<Arc<dyn PoolMemory>, Refusal> {
+        self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
+        let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
+        topic.pools.sealed(slot).map_err(|error| Refusal::Invalid(error.to_string()))
     }
 
     fn pool_mapped(&mut self, client: ClientId, topic: TopicId, slot: PublisherSlot) -> Result<Answer, Refusal> {
@@ -315,7 +341,9 @@ impl Manager {
     ) -> Result<Answer, Refusal> {
         self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        topic.trim_pool(slot, offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        topic.pools.trim(slot, offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        // Publishers of other topics may share the pool.
+        self.topics.values().for_each(Topic::wake_senders);
         Ok(Answer::bare(Reply::Done))
     }
 

@@ -19,7 +19,7 @@ use rgaps_shm::manager::last_received::{LastReceived, last_in_ports, last_publis
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Segment, SlotTable};
 
-use crate::device_memory::{PoolError, Pools};
+use crate::device_memory::Pools;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 use crate::received::Received;
@@ -273,15 +273,8 @@ impl Topic {
         self.wake_senders();
     }
 
-    /// Releases the memory of a pool that its writer has released.
-    pub(crate) fn trim_pool(&self, slot: PublisherSlot, offset: u64, bytes: u64) -> Result<(), PoolError> {
-        self.pools.trim(slot, offset, bytes)?;
-        self.wake_senders();
-        Ok(())
-    }
-
     /// Wakes the senders, which may have registered memory with a device, which keeps it.
-    fn wake_senders(&self) {
+    pub(crate) fn wake_senders(&self) {
         self.outbound.values().for_each(|outbound| drop(outbound.control.event().signal()));
     }
 

@@ -29,7 +29,8 @@
 //! let mut reader = ReaderPort::new(slot_table.segment().clone(), words, false)?;
 //!
 //! let mut loan = writer.loan(5, Exhaustion::Refuse)?;
-//! pool.bytes_mut(loan.block_mut().range_mut())?[..5].copy_from_slice(b"hello");
+//! let block = loan.block_mut().ok_or("it is frozen")?;
+//! pool.bytes_mut(block.range_mut())?[..5].copy_from_slice(b"hello");
 //! let info = MessageInfo { publisher: 77, sequence: 1, bytes: 5, ..Default::default() };
 //! writer.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 })?;
 //!
@@ -79,6 +80,7 @@ pub use crate::{
     writer::pending::PendingMessage,
     writer::pool::{Block, PoolAllocator, PoolStats},
     writer::port::{LoanedMessage, MessageSpec, WriterPort},
+    writer::shared_pool::{FrozenBlock, LeftMessages, SharedPool},
     writer::space::{Exhaustion, LoanError},
     writer::subscribers::Subscribers,
 };

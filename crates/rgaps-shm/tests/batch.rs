@@ -29,7 +29,7 @@ fn loans(publisher: &mut Publisher, count: u64) -> Vec<(u64, LoanedMessage)> {
         let mut loan = publisher.port.loan(BYTES, Exhaustion::Refuse).unwrap();
         publisher.sequence += 1;
         let fill = publisher.sequence as u8;
-        publisher.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..BYTES as usize].fill(fill);
+        publisher.pool.bytes_mut(loan.block_mut().unwrap().range_mut()).unwrap()[..BYTES as usize].fill(fill);
         (publisher.sequence, loan)
     };
     (0..count).map(loan).collect()

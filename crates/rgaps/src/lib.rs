@@ -41,6 +41,7 @@ mod error_text;
 mod handle;
 pub mod log;
 mod node;
+mod pool;
 mod publisher;
 #[allow(unsafe_code)]
 mod raw;
@@ -77,6 +78,7 @@ pub use endpoint::take_by_handle::TakeByHandleError;
 pub use endpoint::take_error::TakeError;
 pub use handle::MessageHandle;
 pub use node::{Node, NodeBuilder};
+pub use pool::{FrozenBuffer, Pool, PoolBuffer};
 pub use publisher::{Loan, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rgaps_control::local::{Body, Reply, TopicSummary};
+use rgaps_control::qos::Exhaustion;
 use rgaps_control::spawn::Autostart;
 use rgaps_control::{PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, Stream};
@@ -16,7 +17,9 @@ use crate::endpoint::hello::SessionError;
 use crate::endpoint::node::NodeInner;
 use crate::endpoint::publisher::PublisherInner;
 use crate::endpoint::session::Session;
+use crate::endpoint::shared_pool::PoolInner;
 use crate::endpoint::subscriber::SubscriberInner;
+use crate::pool::Pool;
 use crate::publisher::Publisher;
 use crate::subscriber::Subscriber;
 use crate::types::Meta;
@@ -231,7 +234,7 @@ impl Node {
     /// # Ok::<(), rgaps::NodeError>(())
     /// ```
     pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
-        self.publisher_of(topic, T::TYPE_NAME, qos).map(Publisher::new)
+        self.publisher_of(topic, T::TYPE_NAME, qos, None).map(Publisher::new)
     }
 
     pub(crate) fn publisher_of(
@@ -239,11 +242,35 @@ impl Node {
         topic: &str,
         type_name: &str,
         qos: PublisherQos,
+        pool: Option<&Arc<PoolInner>>,
     ) -> Result<Arc<PublisherInner>, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
-        node.session.make(|| PublisherInner::join(node, &key, type_name, qos))
+        node.session.make(|| PublisherInner::join(node, &key, type_name, qos, pool))
+    }
+
+    /// Creates a pool of `bytes` bytes that publishers of several topics share: one block of it can be a message of each.
+    ///
+    /// If it is full, `Pool::allocate` does what `exhaustion` says, across all topics.
+    ///
+    /// ```
+    /// # use rgaps::{Exhaustion, Node, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// let pool = Node::new("camera")?.pool(64 << 20, Exhaustion::DropOldest)?;
+    /// let (raw, copy) = (pool.publisher::<Bytes>("raw")?, pool.publisher::<Bytes>("copy")?);
+    /// let mut buffer = pool.allocate(5)?;
+    /// buffer.copy_from_slice(b"hello");
+    /// let buffer = buffer.freeze()?;
+    /// raw.publish_buffer(&Bytes::new(5), &buffer)?;
+    /// copy.publish_buffer(&Bytes::new(5), &buffer)?; // the same bytes, not a copy
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pool(&self, bytes: u64, exhaustion: Exhaustion) -> Result<Pool, NodeError> {
+        let node = &self.inner;
+        node.check_owner()?;
+        let inner = node.session.make(|| PoolInner::make(node, bytes, exhaustion))?;
+        Ok(Pool::new(self.clone(), inner))
     }
 
     /// Creates a subscriber with ROS 2's default QoS.

@@ -11,6 +11,7 @@ use crate::endpoint::loan::LoanInner;
 use crate::endpoint::publish_error::{PublishAllError, PublishError};
 use crate::endpoint::publisher::{Encode, PublisherInner};
 use crate::handle::MessageHandle;
+use crate::pool::FrozenBuffer;
 use crate::statistics::PublisherStatistics;
 use crate::types::Meta;
 
@@ -129,6 +130,44 @@ impl<T: Meta> Publisher<T> {
     /// ```
     pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<MessageHandle, PublishError> {
         self.inner.push_on(meta, from, stream)
+    }
+
+    /// Publishes a buffer of the pool that this publisher was created in (`Pool::publisher`), without a copy. The same buffer may be published again,
+    /// on this topic and on others: subscribers of all of them read the same bytes.
+    ///
+    /// The publisher's QoS decides what happens if it has too many messages that are not released (`Exhaustion`).
+    ///
+    /// ```
+    /// # use rgaps::{Exhaustion, Node, types::{Encoding, Image}};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("camera")?;
+    /// let pool = node.pool(64 << 20, Exhaustion::DropOldest)?;
+    /// let image = Image::new(640, 480, Encoding::Mono8)?;
+    /// let (raw, debug) = (pool.publisher::<Image>("raw")?, pool.publisher::<Image>("debug")?);
+    /// # let subscribers = (node.subscriber::<Image>("raw")?, node.subscriber::<Image>("debug")?);
+    /// let mut buffer = pool.allocate(640 * 480)?;
+    /// buffer.fill(7);
+    /// let buffer = buffer.freeze()?;
+    /// for publisher in [&raw, &debug] {
+    ///     publisher.publish_buffer(&image, &buffer)?;
+    /// }
+    /// # let samples = (subscribers.0.take()?.ok_or("no message")?, subscribers.1.take()?.ok_or("no message")?);
+    /// # assert_eq!((samples.0.bytes()[9], samples.1.bytes()[9]), (7, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish_buffer(&self, meta: &T, buffer: &FrozenBuffer) -> Result<MessageHandle, PublishError> {
+        self.inner.publish_frozen(meta, &buffer.inner, None)
+    }
+
+    /// Like `publish_buffer`, for a buffer that the work which the stream has so far fills. Publish it on that stream as often as you publish it
+    /// before the work is complete. If the device fails, subscribers skip the message.
+    pub fn publish_buffer_on(
+        &self,
+        meta: &T,
+        buffer: &FrozenBuffer,
+        stream: &Stream,
+    ) -> Result<MessageHandle, PublishError> {
+        self.inner.publish_frozen(meta, &buffer.inner, Some(stream))
     }
 
     /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Subscribers that are

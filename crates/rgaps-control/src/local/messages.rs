@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Version of all messages in this file; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;
 
 /// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;
@@ -46,7 +46,7 @@ pub enum Body {
     },
     /// The client holds the lock whose file came with the welcome. The manager answers no other request before this one.
     Locked,
-    /// Join a topic as a publisher. The reply brings segment and pool; the client then sends `PoolMapped`.
+    /// Join a topic as a publisher. The reply brings segment and pool; the client then sends `PoolMapped`, unless it has the pool already.
     Advertise {
         /// The topic.
         key: TopicKey,
@@ -54,6 +54,9 @@ pub enum Body {
         type_name: String,
         /// What is offered.
         qos: PublisherQos,
+        /// A publisher of the same client whose pool this one shares; `None`: it gets a pool of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool_of: Option<(TopicId, PublisherSlot)>,
     },
     /// The publisher has mapped its pool: the manager seals it and hands it to subscribers.
     PoolMapped {
@@ -312,8 +315,8 @@ pub struct Advertised {
     pub slot: PublisherSlot,
     /// The publisher's identity, the same on all hosts.
     pub publisher: u64,
-    /// Its pool, as the device crate describes it.
-    pub pool: serde_json::Value,
+    /// Its pool, as the device crate describes it; `None` if it shares one.
+    pub pool: Option<serde_json::Value>,
     /// How many file descriptors belong to the pool.
     pub pool_fds: u32,
 }

@@ -38,6 +38,8 @@ use crate::words::queue::{MessageIndex, Named, Position, QueueError};
 use crate::writer::droppable::{Droppable, TakenCounts};
 use crate::writer::pending::PendingMessage;
 use crate::writer::pool::{Block, Extent, PoolAllocator, PoolStats};
+use crate::writer::room::Wanted;
+use crate::writer::shared_pool::{Allocator, FrozenBlock, LeftMessages, MessageBlock, SharedPool};
 use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
 use crate::writer::subscribers::{Publication, Reader, Subscribers};
 
@@ -49,7 +51,7 @@ const TRIED_PER_LOAN: usize = 8;
 #[derive(Debug)]
 pub struct LoanedMessage {
     message: MessageRef,
-    block: Block,
+    block: MessageBlock,
 }
 
 impl LoanedMessage {
@@ -60,17 +62,20 @@ impl LoanedMessage {
 
     /// The block, for reading.
     pub fn block(&self) -> &Block {
-        &self.block
+        self.block.block()
     }
 
-    /// The block, for filling.
-    pub fn block_mut(&mut self) -> &mut Block {
-        &mut self.block
+    /// The block, for filling; `None` if it is frozen.
+    pub fn block_mut(&mut self) -> Option<&mut Block> {
+        match &mut self.block {
+            MessageBlock::Own(block) => Some(block),
+            MessageBlock::Frozen(_) => None,
+        }
     }
 
     /// Offset in the publisher's pool.
     pub fn offset(&self) -> u64 {
-        self.block.offset()
+        self.block().offset()
     }
 }
 
@@ -130,7 +135,7 @@ pub(crate) enum EntryBlock {
     None,
     /// The loan has the block, which lies here.
     Loaned(Extent),
-    Published(Block),
+    Published(MessageBlock),
 }
 
 /// A publisher's port. There is one per publisher slot. The manager has one for each host that it receives from.
@@ -138,7 +143,7 @@ pub(crate) enum EntryBlock {
 pub struct WriterPort {
     pub(crate) segment: Arc<Segment>,
     slot: PublisherSlot,
-    pub(crate) allocator: PoolAllocator,
+    pub(crate) allocator: Allocator,
     pub(crate) history: History,
     /// Our run of the message table.
     first_entry: u32,
@@ -181,6 +186,19 @@ impl Default for Since {
 impl WriterPort {
     /// Opens the port of an occupied publisher slot; `right` belongs to its pool.
     pub fn new(segment: Arc<Segment>, slot: PublisherSlot, right: AllocationRight) -> Result<Self, PortError> {
+        Self::with(segment, slot, || Ok(Allocator::Own(PoolAllocator::new(right)?)))
+    }
+
+    /// Like `new`, for a slot whose subscribers read this pool, which other ports of this process allocate in, too.
+    pub fn in_shared_pool(segment: Arc<Segment>, slot: PublisherSlot, pool: SharedPool) -> Result<Self, PortError> {
+        Self::with(segment, slot, || Ok(Allocator::Shared(pool)))
+    }
+
+    fn with(
+        segment: Arc<Segment>,
+        slot: PublisherSlot,
+        allocator: impl FnOnce() -> Result<Allocator, PortError>,
+    ) -> Result<Self, PortError> {
         let cut_off = CutOff(slot.into());
         let words = segment.publisher(slot.index).ok_or(cut_off)?;
         if words.state.load(Ordering::Acquire) != SlotState::Active.word(slot.generation) {
@@ -192,7 +210,7 @@ impl WriterPort {
             space: FutexWait::for_space(segment.clone(), slot.index),
             stalled: TakenCounts::default(),
             staying: Vec::new(),
-            allocator: PoolAllocator::new(right)?,
+            allocator: allocator()?,
             history: History::default(),
             first_entry,
             first_generation: Generation(segment.header().first_generation.load(Ordering::Acquire)),
@@ -213,12 +231,48 @@ impl WriterPort {
             let capacity = self.allocator.stats().capacity_bytes;
             return Err(LoanError::TooLarge { wanted: bytes, capacity });
         }
+        self.try_with(Wanted::Loan(bytes), exhaustion, |port| port.try_once(bytes))
+    }
+
+    /// Loans an entry for a message whose payload is this block, which other messages may have, too. The caller waits as with `try_loan`.
+    pub fn try_loan_frozen(
+        &mut self,
+        block: &Arc<FrozenBlock>,
+        exhaustion: Exhaustion,
+    ) -> Result<LoanedMessage, LoanError> {
+        self.check()?;
+        match &self.allocator {
+            Allocator::Shared(pool) if block.pool().is(pool) => {}
+            _ => return Err(LoanError::AnotherPool),
+        }
+        let message = self.try_with(Wanted::Entry, exhaustion, |port| {
+            let message = port.entry()?;
+            crash::point("loan.entry");
+            Ok(message)
+        })?;
+        Ok(LoanedMessage { message, block: MessageBlock::Frozen(block.clone()) })
+    }
+
+    /// The pool, if other ports of this process allocate in it, too.
+    pub fn shared_pool(&self) -> Option<&SharedPool> {
+        match &self.allocator {
+            Allocator::Own(_) => None,
+            Allocator::Shared(pool) => Some(pool),
+        }
+    }
+
+    fn try_with<L>(
+        &mut self,
+        wanted: Wanted,
+        exhaustion: Exhaustion,
+        attempt: impl Fn(&mut Self) -> Result<L, LoanError>,
+    ) -> Result<L, LoanError> {
         self.reclaim_some();
-        if let Ok(loan) = self.try_once(bytes) {
+        if let Ok(loan) = attempt(self) {
             return Ok(loan);
         }
         self.reclaim();
-        self.loan_or_give_up(bytes, Droppable::by(exhaustion))
+        self.loan_or_give_up(wanted, Droppable::by(exhaustion), attempt)
     }
 
     /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so. After the time-out, nothing is taken from idle
@@ -261,7 +315,7 @@ impl WriterPort {
     /// Takes back a loan that will not be published.
     pub fn give_back(&mut self, loan: LoanedMessage) {
         self.give_back_entry(loan.message);
-        self.allocator.free(loan.block);
+        self.allocator.reclaim(loan.block);
         self.show_use();
     }
 
@@ -304,29 +358,34 @@ impl WriterPort {
         since: Since,
         state: State,
     ) -> Result<(Position, MessageRef), WriteError> {
-        let block = loan.block.bytes();
+        let block = loan.block().bytes();
         let refused = match spec {
             spec if spec.meta.len() > META_BYTES_MAX => Some(WriteError::Metadata(spec.meta.len())),
             spec if spec.info.bytes > block => Some(WriteError::Length { bytes: spec.info.bytes, block }),
             _ => self.check().err().map(WriteError::from),
         };
         if let Some(error) = refused {
-            if state == State::Published {
-                self.give_back(loan);
+            match state {
+                State::Published => self.give_back(loan),
+                // A stream will still write to the block.
+                _ => std::mem::forget(loan),
             }
             return Err(error);
         }
         let message = loan.message;
         let entry = self.segment.message(message.index);
-        self.describe(entry, &loan, spec, since);
+        self.describe(entry, loan.offset(), spec, since);
         crash::point("publish.described");
         let kept = spec.history_depth > 0;
         if !self.segment.words(message.index).complete(message.generation, self.slot.index, state, kept) {
+            if state != State::Published {
+                std::mem::forget(loan);
+            }
             return Err(self.cut_off().into());
         }
         crash::point("publish.complete");
         let place = self.place(message.index);
-        self.blocks[place] = EntryBlock::Published(loan.block);
+        self.blocks[place] = EntryBlock::Published(self.allocator.published(loan.block));
         let named = Named { message: message.index, generation: message.generation.low() };
         let position = match self.segment.queue().publish(named) {
             Ok(position) => position,
@@ -446,12 +505,26 @@ impl WriterPort {
         crash::point("reclaim.won");
         let place = self.place(index);
         if let EntryBlock::Published(block) = std::mem::replace(&mut self.blocks[place], EntryBlock::None) {
-            self.allocator.free(block);
+            self.allocator.reclaim(block);
         }
         words.finish(generation, self.slot.index);
         self.free_entries.push_back(index);
         self.outstanding.remove(at);
         true
+    }
+
+    /// The messages of a shared pool that are not reclaimed, for a publisher that is about to give up its slot: the manager frees their entries.
+    pub fn leave(&mut self) -> LeftMessages {
+        let outstanding = std::mem::take(&mut self.outstanding);
+        let left = outstanding.into_iter().filter_map(|Outstanding { message, .. }| {
+            let place = self.place(message.index);
+            match std::mem::replace(&mut self.blocks[place], EntryBlock::None) {
+                EntryBlock::Published(MessageBlock::Frozen(block)) => Some((message, block)),
+                _ => None,
+            }
+        });
+        let left = left.collect();
+        LeftMessages::new(self.segment.clone(), left)
     }
 
     /// How the pool is used.
@@ -488,7 +561,7 @@ impl WriterPort {
     }
 
     pub(crate) fn try_once(&mut self, bytes: u64) -> Result<LoanedMessage, LoanError> {
-        let message = self.loan_entry().ok_or(LoanError::Messages(self.blocks.len() as u32))?;
+        let message = self.entry()?;
         crash::point("loan.entry");
         match self.allocator.allocate(bytes) {
             Ok(block) => {
@@ -496,13 +569,17 @@ impl WriterPort {
                 let place = self.place(message.index);
                 self.blocks[place] = EntryBlock::Loaned(block.extent());
                 self.show_use();
-                Ok(LoanedMessage { message, block })
+                Ok(LoanedMessage { message, block: MessageBlock::Own(block) })
             }
             Err(full) => {
                 self.give_back_entry(message);
                 Err(LoanError::Pool(full))
             }
         }
+    }
+
+    fn entry(&mut self) -> Result<MessageRef, LoanError> {
+        self.loan_entry().ok_or(LoanError::Messages(self.blocks.len() as u32))
     }
 
     fn loan_entry(&mut self) -> Option<MessageRef> {
@@ -536,7 +613,7 @@ impl WriterPort {
         self.stalled = readers;
     }
 
-    fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: Since) {
+    fn describe(&self, entry: &MessageEntry, offset: u64, spec: &MessageSpec<'_>, since: Since) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         // A description belongs to the position in its entry (`last_received`): clear the position first, and set it last.
@@ -544,7 +621,7 @@ impl WriterPort {
         fence(Ordering::Release);
         entry.kind.store(info.kind, Ordering::Relaxed);
         entry.history_depth.store(spec.history_depth, Ordering::Relaxed);
-        store(&entry.block_offset, loan.block.offset());
+        store(&entry.block_offset, offset);
         store(&entry.block_bytes, info.bytes);
         entry.pool_generation.store(self.slot.generation, Ordering::Relaxed);
         entry.meta_bytes.store(spec.meta.len() as u32, Ordering::Relaxed);

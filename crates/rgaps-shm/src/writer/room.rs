@@ -7,16 +7,21 @@
 //!
 //! It gives up one message after the other until the loan succeeds.
 
+use std::sync::atomic::Ordering;
+
 use crate::words::history::MessageRef;
 use crate::words::message::{Need, Readiness};
 use crate::writer::droppable::Droppable;
-use crate::writer::port::{EntryBlock, LoanedMessage, Outstanding, WriterPort, leave_history};
-use crate::writer::space::LoanError;
+use crate::writer::port::{EntryBlock, Outstanding, WriterPort, leave_history};
+use crate::writer::shared_pool::Allocator;
+use crate::writer::space::{Exhaustion, LoanError};
 use crate::writer::subscribers::Reader;
 
 /// What must come free.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+pub(crate) enum Wanted {
+    /// An entry.
+    Entry,
     /// An entry, and a block for a message of so many bytes.
     Loan(u64),
     /// So much that blocks use at most these bytes.
@@ -31,17 +36,22 @@ enum Source {
 }
 
 impl WriterPort {
-    /// Loans a block, and gives up messages for it if that helps.
+    /// Makes what is wanted by `attempt`, and gives up messages for it if that helps.
     #[cold]
-    pub(crate) fn loan_or_give_up(&mut self, bytes: u64, droppable: Droppable) -> Result<LoanedMessage, LoanError> {
+    pub(crate) fn loan_or_give_up<L>(
+        &mut self,
+        wanted: Wanted,
+        droppable: Droppable,
+        attempt: impl Fn(&mut Self) -> Result<L, LoanError>,
+    ) -> Result<L, LoanError> {
         let mut source = None;
         // Each turn gives up one message, so the loop ends.
         loop {
-            let error = match self.try_once(bytes) {
+            let error = match attempt(self) {
                 Ok(loan) => return Ok(loan),
                 Err(error) => error,
             };
-            if !self.give_up_from(&mut source, Wanted::Loan(bytes), droppable) {
+            if !self.give_up_from(&mut source, wanted, droppable) {
                 return Err(error);
             }
         }
@@ -58,6 +68,29 @@ impl WriterPort {
             }
         }
         true
+    }
+
+    /// Takes the oldest message out of history that is there, and frees it if no subscriber needs it. False if history is empty.
+    pub fn give_up_history(&mut self) -> bool {
+        self.give_up_oldest_kept()
+    }
+
+    /// When the message was published that `drop_unread` would free, in ns since 1970.
+    pub fn oldest_unread(&self, exhaustion: Exhaustion) -> Option<u64> {
+        let (_, end) = self.begin_pass();
+        let may_be_dropped = |outstanding: &&Outstanding| {
+            let MessageRef { index, generation } = outstanding.message;
+            let is_kept = self.segment.words(index).in_history(generation);
+            !is_kept && self.would_be_free(outstanding, end, Droppable::by(exhaustion))
+        };
+        let oldest = self.outstanding.iter().find(may_be_dropped)?;
+        Some(self.segment.message(oldest.message.index).stamps[0].load(Ordering::Relaxed))
+    }
+
+    /// Frees the oldest message that subscribers have not read, if `exhaustion` lets them lose it. False if there is none.
+    pub fn drop_unread(&mut self, exhaustion: Exhaustion) -> bool {
+        let droppable = Droppable::by(exhaustion);
+        droppable != Droppable::None && self.drop_oldest(droppable)
     }
 
     /// Gives up one message. Decides first which kind, and again when no more of that kind are left: subscribers have begun to hold some of them.
@@ -94,19 +127,31 @@ impl WriterPort {
         let (_, end) = self.begin_pass();
         let mut staying = std::mem::take(&mut self.staying);
         staying.clear();
+        let (mut freed, mut given_up) = (Vec::new(), Vec::new());
         let mut freed_bytes = 0;
         let mut is_any_free = false;
         let mut is_enough = false;
         for message in &self.outstanding {
-            let EntryBlock::Published(block) = &self.blocks[self.place(message.message.index)] else { continue };
-            let block = block.extent();
+            let EntryBlock::Published(published) = &self.blocks[self.place(message.message.index)] else { continue };
+            let block = published.extent();
             if !self.would_be_free(message, end, droppable) {
                 staying.push(block);
                 continue;
             }
             is_any_free = true;
+            if !published.is_freed_by(&mut given_up) {
+                is_enough = matches!(wanted, Wanted::Entry);
+                if is_enough {
+                    break;
+                }
+                continue;
+            }
             freed_bytes += block.bytes;
+            if matches!(self.allocator, Allocator::Shared(_)) {
+                freed.push(block);
+            }
             is_enough = match wanted {
+                Wanted::Entry => true,
                 Wanted::Loan(bytes) => self.allocator.is_enough(block, bytes),
                 Wanted::UseAtMost(most) => self.allocator.stats().used_bytes <= most + freed_bytes,
             };
@@ -122,8 +167,13 @@ impl WriterPort {
                 EntryBlock::Loaned(extent) => Some(*extent),
                 EntryBlock::None | EntryBlock::Published(_) => None,
             };
-            staying.extend(self.blocks.iter().filter_map(loaned));
-            is_enough = self.allocator.can_hold_beside(bytes, &mut staying);
+            is_enough = match &self.allocator {
+                Allocator::Own(allocator) => {
+                    staying.extend(self.blocks.iter().filter_map(loaned));
+                    allocator.can_hold_beside(bytes, &mut staying)
+                }
+                Allocator::Shared(pool) => pool.can_hold_without(bytes, &freed),
+            };
         }
         self.staying = staying;
         is_enough

@@ -51,7 +51,7 @@ impl Exhaustion {
 pub enum LoanError {
     /// The pool has no block of that size.
     #[error("the pool is full: {0}; release messages or raise pool_bytes")]
-    Pool(PoolFull),
+    Pool(#[from] PoolFull),
     /// The message does not fit the pool, even while it is empty.
     #[error("{}; raise pool_bytes", TooLarge(*wanted, *capacity))]
     TooLarge {
@@ -68,6 +68,11 @@ pub enum LoanError {
     /// The port has lost its slot.
     #[error(transparent)]
     CutOff(#[from] CutOff),
+    /// The block is of a pool that the publisher's subscribers do not read.
+    #[error(
+        "the buffer is of another pool than the publisher's; publish it with a publisher of its pool, or push a copy"
+    )]
+    AnotherPool,
     /// There was still no space at the time-out.
     #[error("no space after {waited_ms} ms: {full}; {}", Waited(*keeper))]
     TimedOut {

@@ -104,7 +104,7 @@ impl Publisher {
         let mut loan = self.port.loan(bytes, exhaustion)?;
         self.sequence += 1;
         let fill = self.sequence as u8;
-        self.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..bytes as usize].fill(fill);
+        self.pool.bytes_mut(loan.block_mut().unwrap().range_mut()).unwrap()[..bytes as usize].fill(fill);
         let info = MessageInfo { publisher: self.identity, sequence: self.sequence, bytes, ..Default::default() };
         let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
         self.port.publish(loan, &spec).unwrap();

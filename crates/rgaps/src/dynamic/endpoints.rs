@@ -20,6 +20,7 @@ use crate::endpoint::take_error::TakeError;
 use crate::endpoint::taker::Taker;
 use crate::handle::MessageHandle;
 use crate::node::Node;
+use crate::pool::{FrozenBuffer, Pool};
 use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::{PublisherQos, SubscriberQos};
 
@@ -59,7 +60,41 @@ impl DynamicPublisher {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
-        Ok(Self { inner: node.publisher_of(topic, kind.type_name(), qos)?, kind })
+        Ok(Self { inner: node.publisher_of(topic, kind.type_name(), qos, None)?, kind })
+    }
+
+    /// Creates a publisher in a shared pool, like `Pool::publisher_with`.
+    ///
+    /// ```
+    /// # use rgaps::dynamic::{DynamicPublisher, Kind};
+    /// # use rgaps::{Exhaustion, Node, PublisherQos, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("player")?;
+    /// let pool = node.pool(1 << 20, Exhaustion::DropOldest)?;
+    /// let publisher = DynamicPublisher::in_pool(&pool, "raw", Kind::Bytes, PublisherQos::default())?;
+    /// let buffer = pool.allocate(5)?.freeze()?;
+    /// publisher.publish_buffer(&Bytes::new(5).into(), &buffer)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn in_pool(pool: &Pool, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
+        Ok(Self { inner: pool.publisher_of(topic, kind.type_name(), qos)?, kind })
+    }
+
+    /// Like `Publisher::publish_buffer`. Returns an error if the metadata is of another kind.
+    pub fn publish_buffer(&self, meta: &DynamicMeta, buffer: &FrozenBuffer) -> Result<MessageHandle, PublishError> {
+        self.check_kind(meta)?;
+        self.inner.publish_frozen(meta, &buffer.inner, None)
+    }
+
+    /// Like `Publisher::publish_buffer_on`. Returns an error if the metadata is of another kind.
+    pub fn publish_buffer_on(
+        &self,
+        meta: &DynamicMeta,
+        buffer: &FrozenBuffer,
+        stream: &Stream,
+    ) -> Result<MessageHandle, PublishError> {
+        self.check_kind(meta)?;
+        self.inner.publish_frozen(meta, &buffer.inner, Some(stream))
     }
 
     /// The kind of message.

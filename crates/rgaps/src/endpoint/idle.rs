@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use rgaps_device::{Idle, PoolMemory};
-use rgaps_shm::WriterPort;
+use rgaps_shm::{PoolStats, WriterPort};
 
 /// Watches one pool.
 #[derive(Debug)]
@@ -28,8 +28,16 @@ impl IdlePool {
         // While the port is locked, no block can be loaned, so no loan requests this memory before the manager has released it too.
         let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
         port.reclaim();
-        if let Some((offset, bytes)) = self.idle.release_memory(pool.as_ref(), port.pool().used_bytes, Instant::now()) {
-            tell(offset, bytes);
+        let idle = &mut self.idle;
+        let release = |used: PoolStats| {
+            if let Some((offset, bytes)) = idle.release_memory(pool.as_ref(), used.used_bytes, Instant::now()) {
+                tell(offset, bytes);
+            }
+        };
+        match port.shared_pool() {
+            // Nor can another port loan one.
+            Some(shared) => shared.while_unchanged(release),
+            None => release(port.pool()),
         }
     }
 }

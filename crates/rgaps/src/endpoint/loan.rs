@@ -1,11 +1,12 @@
 //! A loan without its type.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rgaps_device::dlpack::DLDevice;
 use rgaps_device::{Backend, DeviceRange, PoolMemory, PoolPart, Stream};
 use rgaps_shm::{LoanedMessage, Origin};
 
+use crate::endpoint::filling::Filling;
 use crate::endpoint::publish_error::PublishError;
 use crate::endpoint::publisher::{Encode, Filled, PublisherInner};
 use crate::handle::MessageHandle;
@@ -16,12 +17,7 @@ pub(crate) struct LoanInner {
     pub(crate) publisher: Arc<PublisherInner>,
     message: Option<LoanedMessage>,
     bytes: u64,
-    /// Device memory that kernels fill instead of the block, if the node's device has no peer access to it.
-    beside: OnceLock<Arc<dyn PoolMemory>>,
-    /// Host memory that the CPU fills instead of a block that it cannot map.
-    scratch: OnceLock<Vec<u8>>,
-    /// Whether the CPU may have written to `scratch`, so that publishing copies it into the block.
-    is_scratch_written: bool,
+    filling: Filling,
 }
 
 impl LoanInner {
@@ -29,8 +25,7 @@ impl LoanInner {
     pub(crate) fn new(publisher: &Arc<PublisherInner>, meta: &dyn Encode) -> Result<Self, PublishError> {
         let bytes = publisher.bytes_of(meta)?;
         let (publisher, message) = (publisher.clone(), Some(publisher.loan(bytes)?));
-        let (beside, scratch) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { publisher, message, bytes, beside, scratch, is_scratch_written: false })
+        Ok(Self { publisher, message, bytes, filling: Filling::default() })
     }
 
     /// Publishes it: in stream order if there is a stream.
@@ -55,17 +50,13 @@ impl LoanInner {
         Ok(self.take_filled())
     }
 
-    /// Copies `beside` and `scratch` into the block. After an error the loan is over, and its block is given back when that is safe.
+    /// Copies what was filled beside the block into it. After an error the loan is over, and its block is given back when that is safe.
     pub(crate) fn fill_block(&mut self, stream: Option<&Stream>) -> Result<(), PublishError> {
         let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        let mut filled = Ok(());
-        // In this order: the CPU's bytes win over the kernel's.
-        if let Some(beside) = self.beside.get() {
-            filled = self.publisher.fill_from(&message, beside.as_ref(), self.bytes, stream);
-        }
-        if let (Ok(()), Some(scratch)) = (&filled, self.written_scratch()) {
-            filled = self.publisher.fill(&mut message, scratch, stream);
-        }
+        let filled = match message.block_mut() {
+            Some(block) => self.filling.complete(&self.publisher, block, self.bytes, stream),
+            None => Ok(()),
+        };
         match filled {
             Ok(()) => {
                 self.message = Some(message);
@@ -78,17 +69,13 @@ impl LoanInner {
     /// The loaned message after `fill_block`, and how its bytes came there. The loan is over.
     pub(crate) fn take_filled(&mut self) -> (LoanedMessage, Filled) {
         let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        let is_in_place = self.beside.get().is_none() && self.written_scratch().is_none();
-        (message, Filled { bytes: self.bytes, origin: if is_in_place { Origin::Loaned } else { Origin::Pushed } })
-    }
-
-    fn written_scratch(&self) -> Option<&Vec<u8>> {
-        self.scratch.get().filter(|_| self.is_scratch_written)
+        let origin = if self.filling.is_in_place() { Origin::Loaned } else { Origin::Pushed };
+        (message, Filled { bytes: self.bytes, origin })
     }
 
     /// The block's pool, or the memory that is filled instead of it (`device_address`).
     pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
-        self.beside.get().unwrap_or(&self.publisher.pool).clone()
+        self.filling.beside().unwrap_or(&self.publisher.pool).clone()
     }
 
     /// See `Loan::device_address`.
@@ -112,18 +99,9 @@ impl LoanInner {
         Ok(PoolPart::to_fill(pool, offset, self.bytes))
     }
 
-    /// The memory that kernels and copies fill: the block, or memory of the node's device (`beside`), and the offset in it.
     fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
-        self.publisher.check_attached()?;
-        if let Some(beside) = self.beside.get() {
-            return Ok((beside.as_ref(), 0));
-        }
-        let scratch = self.publisher.node.backend().scratch(self.bytes);
-        if let Some(made) = scratch.map_err(|source| self.publisher.device(source))? {
-            return Ok((self.beside.get_or_init(|| made).as_ref(), 0));
-        }
         let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
-        Ok((self.publisher.pool.as_ref(), offset))
+        self.filling.place(&self.publisher, offset, self.bytes)
     }
 
     /// Checks metadata that is to replace that of the loan.
@@ -133,26 +111,18 @@ impl LoanInner {
 
     /// The block for the CPU, read-only. Empty in a forked child.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if !self.publisher.node.is_owner() {
-            return &[];
-        }
-        let Some(message) = &self.message else { return &[] };
-        match self.publisher.pool.block(message.block().range()) {
-            Ok(block) => &block[..self.bytes as usize],
-            Err(_) => self.scratch.get_or_init(|| vec![0; self.bytes as usize]),
+        match self.message.as_ref().filter(|_| self.publisher.node.is_owner()) {
+            Some(message) => self.filling.bytes(&self.publisher, message.block(), self.bytes),
+            None => &[],
         }
     }
 
     /// The block for the CPU. Empty in a forked child.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let Some(message) = self.message.as_mut().filter(|_| self.publisher.node.is_owner()) else { return &mut [] };
-        match self.publisher.pool.block_mut(message.block_mut().range_mut()) {
-            Ok(block) => &mut block[..self.bytes as usize],
-            Err(_) => {
-                self.is_scratch_written = true;
-                self.scratch.get_or_init(|| vec![0; self.bytes as usize]);
-                self.scratch.get_mut().map_or(&mut [], Vec::as_mut_slice)
-            }
+        let message = self.message.as_mut().filter(|_| self.publisher.node.is_owner());
+        match message.and_then(LoanedMessage::block_mut) {
+            Some(block) => self.filling.bytes_mut(&self.publisher, block, self.bytes),
+            None => &mut [],
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Publishers and subscribers without their types: all that happens between a node and its host's manager, and in a topic's segment.
 //!
 //! ```text
-//!  typed faces     Node ──────── Publisher<T>, Loan<T> ──── Subscriber<T>, Sample<T>
-//!  this module     node          publisher, loan, batch     taker, sample, subscriber, pools, take_by_handle, tasks
+//!  typed faces     Node ──────── Publisher<T>, Loan<T>, Pool ──────── Subscriber<T>, Sample<T>
+//!  this module     node          publisher, loan, batch, shared_pool  taker, sample, subscriber, pools, take_by_handle, tasks
 //!                    └─ session: requests, notices, hand-back; knows its `members` by the trait `Endpoint`
 //! ```
 //!
@@ -15,6 +15,7 @@ pub(crate) mod batch;
 pub(crate) mod by_publisher;
 pub(crate) mod completions;
 pub(crate) mod error;
+pub(crate) mod filling;
 pub(crate) mod hand_back;
 pub(crate) mod hello;
 pub(crate) mod idle;
@@ -29,6 +30,7 @@ pub(crate) mod publish_error;
 pub(crate) mod publisher;
 pub(crate) mod sample;
 pub(crate) mod session;
+pub(crate) mod shared_pool;
 pub(crate) mod sleepers;
 pub(crate) mod subscriber;
 pub(crate) mod take_by_handle;

@@ -15,8 +15,8 @@ use rgaps_shm::writer::batch::Batch;
 use rgaps_shm::writer::port::WriteError;
 use rgaps_shm::writer::space::{CutOff, PortError, loan_within};
 use rgaps_shm::{
-    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, RouteReason, Segment, Stamps,
-    WriterPort,
+    Block, Copies, Exhaustion, FrozenBlock, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, RouteReason,
+    Segment, SharedPool, Stamps, WriterPort,
 };
 
 use crate::dynamic::DynamicMeta;
@@ -29,13 +29,14 @@ use crate::endpoint::idle::IdlePool;
 use crate::endpoint::members::{Endpoint, Member, Parts, Upkeep};
 use crate::endpoint::node::NodeInner;
 use crate::endpoint::publish_error::PublishError;
+use crate::endpoint::shared_pool::{FrozenInner, PoolInner};
 use crate::handle::MessageHandle;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
 
 /// How long a publication that drops the oldest messages waits for the words of a subscriber that has just joined. They come within
 /// milliseconds, unless the manager has died meanwhile: its successor hands them out.
-const WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A publisher of any type.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct PublisherInner {
     pub(crate) attachment: Attachment<PublisherSlot>,
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
+    /// The pool that it shares, if it does.
+    shared: Option<Arc<PoolInner>>,
     pub(crate) completions: Arc<Completions<StreamFill>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
@@ -52,27 +55,44 @@ pub(crate) struct PublisherInner {
 }
 
 impl PublisherInner {
-    /// `None` if the manager died before its successor could learn of the publisher.
+    /// A publisher in `shared`, or in a pool of its own. `None` if the manager died before its successor could learn of the publisher.
     pub(crate) fn join(
         node: &Arc<NodeInner>,
         key: &TopicKey,
         type_name: &str,
         qos: PublisherQos,
+        shared: Option<&Arc<PoolInner>>,
     ) -> Result<Option<Arc<Self>>, NodeError> {
-        let body = Body::Advertise { key: key.clone(), type_name: type_name.to_owned(), qos };
+        let pool_of = shared.map(|pool| pool.place());
+        let body = Body::Advertise { key: key.clone(), type_name: type_name.to_owned(), qos, pool_of };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let slot = advertised.slot;
         let granted = node.session.granted(advertised.topic, slot.into());
         let segment = Arc::new(Segment::attach(answer.fd()?, advertised.topic.0)?);
-        let description = pool_description(advertised.pool)?;
-        let slabs = (0..advertised.pool_fds).map(|_| answer.fd()).collect::<Result<_, _>>()?;
-        let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
-        node.session.request(&Body::PoolMapped { topic: advertised.topic, slot }, &[])?;
-        let Some(right) = pool.allocation_right() else {
-            return Err(PortError::CutOff(CutOff(slot.into())).into());
+        let (pool, port) = match shared {
+            Some(shared) => {
+                (shared.memory().clone(), WriterPort::in_shared_pool(segment.clone(), slot, shared.blocks().clone())?)
+            }
+            None => {
+                let description = pool_description(advertised.pool.ok_or(SessionError::Confused)?)?;
+                let slabs = (0..advertised.pool_fds).map(|_| answer.fd()).collect::<Result<_, _>>()?;
+                let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
+                node.session.request(&Body::PoolMapped { topic: advertised.topic, slot }, &[])?;
+                let Some(right) = pool.allocation_right() else {
+                    return Err(PortError::CutOff(CutOff(slot.into())).into());
+                };
+                let port = match key.is_pool() {
+                    true => WriterPort::in_shared_pool(
+                        segment.clone(),
+                        slot,
+                        SharedPool::new(right).map_err(PortError::Map)?,
+                    )?,
+                    false => WriterPort::new(segment.clone(), slot, right)?,
+                };
+                (pool, port)
+            }
         };
-        let port = WriterPort::new(segment.clone(), slot, right)?;
         granted.attached();
         let topic_name = key.name().to_owned();
         let attachment = Attachment {
@@ -90,6 +110,7 @@ impl PublisherInner {
             attachment,
             port: Arc::new(Mutex::new(port)),
             pool,
+            shared: shared.cloned(),
             completions,
             publisher: advertised.publisher,
             sequence: AtomicU64::new(0),
@@ -99,6 +120,7 @@ impl PublisherInner {
             return Ok(None);
         }
         node.session.meet_subscribers(publisher.attachment.topic, &publisher.port);
+        shared.into_iter().for_each(|shared| shared.add(&publisher.port));
         Ok(Some(publisher))
     }
 
@@ -140,7 +162,9 @@ impl PublisherInner {
             return Err(PublishError::Length { topic: self.topic.clone(), described, given: bytes.len() as u64 });
         }
         let mut message = self.loan(described)?;
-        if let Err(error) = self.fill(&mut message, bytes, None) {
+        if let Some(block) = message.block_mut()
+            && let Err(error) = self.fill(block, bytes, None)
+        {
             return Err(self.not_filled(message, None, error));
         }
         self.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, None)
@@ -165,6 +189,24 @@ impl PublisherInner {
             return Err(self.device(source));
         }
         self.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, Some(stream))
+    }
+
+    /// See `Publisher::publish_buffer`.
+    pub(crate) fn publish_frozen(
+        &self,
+        meta: &dyn Encode,
+        buffer: &FrozenInner,
+        stream: Option<&Stream>,
+    ) -> Result<MessageHandle, PublishError> {
+        let described = self.bytes_of(meta)?;
+        if described != buffer.bytes {
+            return Err(PublishError::Length { topic: self.topic.clone(), described, given: buffer.bytes });
+        }
+        if stream.is_some() {
+            self.check_order()?;
+        }
+        let message = self.loan_frozen(&buffer.block)?;
+        self.publish(message, meta, Filled { bytes: described, origin: buffer.origin }, stream)
     }
 
     /// See `Publisher::statistics`.
@@ -194,24 +236,8 @@ impl PublisherInner {
     }
 
     pub(crate) fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
-        let exhaustion = self.qos.exhaustion;
-        let at_once = self.port().try_loan(bytes, exhaustion);
-        let loan = match (at_once, exhaustion) {
-            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait { .. }) => {
-                self.wait_for_space(bytes, exhaustion)
-            }
-            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::DropOldest) => self.drop_oldest(bytes),
-            (done, _) => done,
-        };
-        let loan = loan.map_err(|source| {
-            let topic = self.topic.clone();
-            if let LoanError::CutOff(_) = source {
-                return PublishError::CutOff { topic };
-            }
-            self.port().count_refusal();
-            self.check_attached().err().unwrap_or(PublishError::NoSpace { topic, source })
-        })?;
-        match self.give_memory(&loan, bytes) {
+        let loan = self.loan_as(self.qos.exhaustion, &|exhaustion| self.try_loan(bytes, exhaustion))?;
+        match self.give_memory(loan.offset(), bytes) {
             Ok(()) => Ok(loan),
             Err(error) => {
                 let mut port = self.port();
@@ -222,44 +248,76 @@ impl PublisherInner {
         }
     }
 
+    /// Loans an entry for a message whose payload is this block.
+    pub(crate) fn loan_frozen(&self, block: &Arc<FrozenBlock>) -> Result<LoanedMessage, PublishError> {
+        self.loan_as(self.qos.exhaustion, &|exhaustion| self.port().try_loan_frozen(block, exhaustion))
+    }
+
+    /// Loans by `attempt`, and makes space as `exhaustion` says.
+    fn loan_as(&self, exhaustion: Exhaustion, attempt: Attempt<'_>) -> Result<LoanedMessage, PublishError> {
+        let loan = match (attempt(exhaustion), exhaustion) {
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait { .. }) => {
+                self.wait_for_space(exhaustion, attempt)
+            }
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::DropOldest) => self.drop_oldest(attempt),
+            (done, _) => done,
+        };
+        loan.map_err(|source| {
+            let topic = self.topic.clone();
+            if let LoanError::CutOff(_) = source {
+                return PublishError::CutOff { topic };
+            }
+            self.port().count_refusal();
+            self.check_attached().err().unwrap_or(PublishError::NoSpace { topic, source })
+        })
+    }
+
+    fn try_loan(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
+        if let Some(shared) = &self.shared {
+            let at_once = self.port().try_loan(bytes, Exhaustion::Refuse);
+            let Err(LoanError::Pool(_)) = at_once else { return at_once };
+            // Before this publisher gives anything up: messages of others that nobody needs.
+            shared.reclaim();
+        }
+        self.port().try_loan(bytes, exhaustion)
+    }
+
     /// Waits for space. After the time-out, subscribers that read nothing meanwhile no longer block this publisher.
-    fn wait_for_space(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
+    fn wait_for_space(&self, exhaustion: Exhaustion, attempt: Attempt<'_>) -> Result<LoanedMessage, LoanError> {
         let (readers, mut space) = {
             let port = self.port();
             (port.taken_counts(), port.space())
         };
-        let attempt = || match self.attachment.is_cut_off() {
+        let unless_cut_off = || match self.attachment.is_cut_off() {
             true => Err(CutOff(self.attachment.slot.into()).into()),
-            false => self.port().try_loan(bytes, exhaustion),
+            false => attempt(exhaustion),
         };
-        let in_vain = match loan_within(&mut space, exhaustion, attempt) {
+        let in_vain = match loan_within(&mut space, exhaustion, unless_cut_off) {
             Err(error @ LoanError::TimedOut { .. }) => error,
             done => return done,
         };
-        let mut port = self.port();
-        port.give_up_on(readers);
-        port.try_loan(bytes, exhaustion).map_err(|_| in_vain.kept_by(port.keeper()))
+        self.port().give_up_on(readers);
+        attempt(exhaustion).map_err(|_| in_vain.kept_by(self.port().keeper()))
     }
 
     /// Drops the oldest messages as soon as the port has the words of all subscribers. One that has just joined may hold what its words do not show
     /// yet, so nothing is dropped before.
-    fn drop_oldest(&self, bytes: u64) -> Result<LoanedMessage, LoanError> {
+    fn drop_oldest(&self, attempt: Attempt<'_>) -> Result<LoanedMessage, LoanError> {
         let mut space = self.port().space();
-        let attempt = || {
-            let mut port = self.port();
-            let lacked_words = port.lacks_words();
-            match port.try_loan(bytes, Exhaustion::DropOldest) {
+        let with_words = || {
+            let lacked_words = self.port().lacks_words();
+            match attempt(Exhaustion::DropOldest) {
                 Err(full @ (LoanError::Pool(_) | LoanError::Messages(_))) if lacked_words => Err(full),
                 done => Ok(done),
             }
         };
-        let loan = loan_within(&mut space, Exhaustion::within(WORDS_TIMEOUT), attempt);
+        let loan = loan_within(&mut space, Exhaustion::within(WORDS_TIMEOUT), with_words);
         loan.unwrap_or_else(|error| Err(error.kept_by(self.port().keeper())))
     }
 
     /// Requests memory that the block still lacks: a GPU pool gets its memory when a message first needs it.
-    fn give_memory(&self, loan: &LoanedMessage, bytes: u64) -> Result<(), PublishError> {
-        let missing = self.pool.missing(loan.offset(), bytes);
+    pub(crate) fn give_memory(&self, offset: u64, bytes: u64) -> Result<(), PublishError> {
+        let missing = self.pool.missing(offset, bytes);
         let missing = missing.map_err(|source| PublishError::Block { topic: self.topic.clone(), source })?;
         if missing.is_empty() {
             return Ok(());
@@ -269,13 +327,8 @@ impl PublisherInner {
     }
 
     /// Copies host bytes into a block: in stream order, or without a stream before this returns.
-    pub(crate) fn fill(
-        &self,
-        message: &mut LoanedMessage,
-        bytes: &[u8],
-        stream: Option<&Stream>,
-    ) -> Result<(), PublishError> {
-        match self.pool.block_mut(message.block_mut().range_mut()) {
+    pub(crate) fn fill(&self, to: &mut Block, bytes: &[u8], stream: Option<&Stream>) -> Result<(), PublishError> {
+        match self.pool.block_mut(to.range_mut()) {
             Ok(block) => {
                 block[..bytes.len()].copy_from_slice(bytes);
                 return Ok(());
@@ -285,7 +338,7 @@ impl PublisherInner {
             }
             Err(_) => {}
         }
-        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes.len() as u64);
+        let place = PoolPart::to_fill(self.pool.as_ref(), to.offset(), bytes.len() as u64);
         let backend = self.node.backend();
         let copied = match stream {
             Some(stream) => backend.copy_in(stream, bytes, place).map(drop),
@@ -297,12 +350,12 @@ impl PublisherInner {
     /// Like `fill`, from memory of the node's device, which has no peer access to the block.
     pub(crate) fn fill_from(
         &self,
-        message: &LoanedMessage,
+        offset: u64,
         from: &dyn PoolMemory,
         bytes: u64,
         stream: Option<&Stream>,
     ) -> Result<(), PublishError> {
-        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes);
+        let place = PoolPart::to_fill(self.pool.as_ref(), offset, bytes);
         let backend = self.node.backend();
         let copied = match stream {
             Some(stream) => backend.copy_scratch(stream, from, place, bytes).map(drop),
@@ -428,10 +481,17 @@ impl PublisherInner {
     }
 
     pub(crate) fn check_attached(&self) -> Result<(), PublishError> {
-        match (self.node.is_owner(), self.attachment.is_cut_off()) {
-            (true, false) => Ok(()),
-            (true, true) => Err(PublishError::CutOff { topic: self.topic.clone() }),
-            (false, _) => Err(PublishError::Forked { topic: self.topic.clone() }),
+        self.check_owner()?;
+        match self.attachment.is_cut_off() {
+            false => Ok(()),
+            true => Err(PublishError::CutOff { topic: self.topic.clone() }),
+        }
+    }
+
+    pub(crate) fn check_owner(&self) -> Result<(), PublishError> {
+        match self.node.is_owner() {
+            true => Ok(()),
+            false => Err(PublishError::Forked { topic: self.topic.clone() }),
         }
     }
 }
@@ -455,12 +515,19 @@ impl Drop for PublisherInner {
     fn drop(&mut self) {
         // Until it is detached, the slot is handed back (`Member`). A stream that may still write keeps slot and pool until the process ends.
         if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
+            // Before the manager frees them.
+            if let Some(shared) = self.shared.as_ref().filter(|_| self.node.is_owner()) {
+                shared.keep(self.port().leave());
+            }
             self.node.detach(&self.attachment);
         } else {
-            std::mem::forget(self.pool.clone());
+            std::mem::forget((self.pool.clone(), self.shared.clone(), self.port.clone()));
         }
     }
 }
+
+/// Loans once.
+type Attempt<'a> = &'a dyn Fn(Exhaustion) -> Result<LoanedMessage, LoanError>;
 
 /// A filled loan's metadata, encoded: that runs the program's code (`Meta::encode`), so it comes before the port is locked.
 pub(crate) struct Described<'a> {

@@ -1,0 +1,305 @@
+//! A pool that a process's publishers of several topics share.
+//!
+//! Its memory belongs to a publisher that nobody subscribes to, on a topic of its own (`TopicKey::of_pool`): so the manager makes, budgets, notes and
+//! hands it over as it does every pool. The publishers that share it occupy slots in their own topics, to which the manager hands the same memory.
+//!
+//! A port frees blocks only when its publisher loans. So whoever finds the pool full first reclaims through all ports (`reclaim`), one after the
+//! other: nobody has two ports locked.
+//!
+//! Deaths      of the process: the manager frees the memory when no topic has a message in it. Of the manager: each publisher hands its slot back
+//!             with the same memory, which the successor recognizes (`DeviceMemoryManager::adopt`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rgaps_control::{PublisherQos, PublisherSlot, TopicId, TopicKey};
+use rgaps_device::{DeviceError, DeviceRange, PoolMemory, PoolPart, Stream};
+use rgaps_shm::writer::space::{CutOff, NoSpace, PortError};
+use rgaps_shm::{Block, Exhaustion, FrozenBlock, LeftMessages, LoanError, Origin, SharedPool, WriterPort};
+
+use crate::endpoint::error::NodeError;
+use crate::endpoint::filling::Filling;
+use crate::endpoint::loan::dl_device;
+use crate::endpoint::node::NodeInner;
+use crate::endpoint::publish_error::PublishError;
+use crate::endpoint::publisher::{PublisherInner, WORDS_TIMEOUT};
+use crate::types::{Bytes, Meta};
+
+/// How often a thread that waits for space looks for it: messages come free in several topics, and no futex tells of all.
+const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
+
+/// A shared pool.
+#[derive(Debug)]
+pub(crate) struct PoolInner {
+    /// The publisher to which the memory belongs.
+    owner: Arc<PublisherInner>,
+    blocks: SharedPool,
+    /// The ports of the publishers that share it.
+    ports: Mutex<Vec<Weak<Mutex<WriterPort>>>>,
+    /// What publishers have left behind.
+    left: Mutex<Vec<LeftMessages>>,
+}
+
+impl PoolInner {
+    /// `None` if the manager died before its successor could learn of the pool.
+    pub(crate) fn make(
+        node: &Arc<NodeInner>,
+        bytes: u64,
+        exhaustion: Exhaustion,
+    ) -> Result<Option<Arc<Self>>, NodeError> {
+        let key = TopicKey::of_pool(node.domain, u64::from_le_bytes(rgaps_os::random()?));
+        let qos = PublisherQos { pool_bytes: Some(bytes), exhaustion, ..PublisherQos::default() };
+        let Some(owner) = PublisherInner::join(node, &key, Bytes::TYPE_NAME, qos, None)? else { return Ok(None) };
+        let blocks = owner.port().shared_pool().cloned();
+        let blocks = blocks.ok_or(PortError::CutOff(CutOff(owner.attachment.slot.into())))?;
+        Ok(Some(Arc::new(Self { owner, blocks, ports: Mutex::default(), left: Mutex::default() })))
+    }
+
+    pub(crate) fn node(&self) -> &Arc<NodeInner> {
+        &self.owner.node
+    }
+
+    /// The topic and slot to which the memory belongs.
+    pub(crate) fn place(&self) -> (TopicId, PublisherSlot) {
+        (self.owner.attachment.topic, self.owner.attachment.slot)
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<dyn PoolMemory> {
+        &self.owner.pool
+    }
+
+    pub(crate) fn blocks(&self) -> &SharedPool {
+        &self.blocks
+    }
+
+    /// Adds a publisher's port.
+    pub(crate) fn add(&self, port: &Arc<Mutex<WriterPort>>) {
+        let mut ports = lock(&self.ports);
+        ports.retain(|port| port.strong_count() > 0);
+        ports.push(Arc::downgrade(port));
+    }
+
+    /// Keeps the blocks of what a publisher leaves behind until the manager has freed the messages.
+    pub(crate) fn keep(&self, left: LeftMessages) {
+        lock(&self.left).push(left);
+    }
+
+    /// Frees the blocks of messages that nobody needs, in all topics.
+    pub(crate) fn reclaim(&self) {
+        self.ports().iter().for_each(|port| lock(port).reclaim());
+        lock(&self.left).retain_mut(|left| !left.reclaim());
+    }
+
+    fn ports(&self) -> Vec<Arc<Mutex<WriterPort>>> {
+        lock(&self.ports).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Allocates a block with memory. If there is none, the pool's `Exhaustion` decides.
+    fn allocate(&self, bytes: u64) -> Result<Block, PublishError> {
+        self.owner.check_attached()?;
+        let topic = || self.owner.topic.clone();
+        if !self.blocks.can_hold(bytes) {
+            let capacity = self.blocks.stats().capacity_bytes;
+            return Err(PublishError::NoSpace {
+                topic: topic(),
+                source: LoanError::TooLarge { wanted: bytes, capacity },
+            });
+        }
+        let block = self.find(bytes).map_err(|source| PublishError::NoSpace { topic: topic(), source })?;
+        match self.owner.give_memory(block.offset(), bytes) {
+            Ok(()) => Ok(block),
+            Err(error) => {
+                self.blocks.free(block);
+                Err(error)
+            }
+        }
+    }
+
+    fn find(&self, bytes: u64) -> Result<Block, LoanError> {
+        if let Ok(block) = self.blocks.allocate(bytes) {
+            return Ok(block);
+        }
+        self.reclaim();
+        let exhaustion = self.owner.qos.exhaustion;
+        let ports = self.ports();
+        let readers: Vec<_> = ports.iter().map(|port| lock(port).taken_counts()).collect();
+        let start = Instant::now();
+        let full = loop {
+            // Nothing of a subscriber is dropped before its words are there, nor history in its place.
+            let lack_words = ports.iter().any(|port| lock(port).lacks_words());
+            let attempt = match exhaustion {
+                Exhaustion::DropOldest if !lack_words => self.allocate_or_give_up(bytes, exhaustion),
+                _ => self.blocks.allocate(bytes).map_err(LoanError::Pool),
+            };
+            let full = match attempt {
+                Err(LoanError::Pool(full)) => full,
+                done => return done,
+            };
+            let timeout = match exhaustion {
+                Exhaustion::Wait { timeout_ms } => Duration::from_millis(timeout_ms),
+                Exhaustion::DropOldest if lack_words => WORDS_TIMEOUT,
+                Exhaustion::DropOldest | Exhaustion::Refuse => return Err(LoanError::Pool(full)),
+            };
+            if start.elapsed() >= timeout || self.owner.check_attached().is_err() {
+                break full;
+            }
+            std::thread::sleep(LOOK_FOR_SPACE);
+            self.reclaim();
+        };
+        for (port, readers) in ports.iter().zip(readers) {
+            lock(port).give_up_on(readers);
+        }
+        self.allocate_or_give_up(bytes, exhaustion).map_err(|_| {
+            let keeper = ports.iter().find_map(|port| lock(port).keeper());
+            LoanError::TimedOut { waited_ms: start.elapsed().as_millis() as u64, full: NoSpace::Pool(full), keeper }
+        })
+    }
+
+    /// Allocates a block, and gives up messages until there is one: what subscribers have not read and may lose, oldest first, then history.
+    fn allocate_or_give_up(&self, bytes: u64, exhaustion: Exhaustion) -> Result<Block, LoanError> {
+        loop {
+            match self.blocks.allocate(bytes) {
+                Ok(block) => return Ok(block),
+                Err(full) if !self.give_up_one(exhaustion) => return Err(full.into()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn give_up_one(&self, exhaustion: Exhaustion) -> bool {
+        let ports = self.ports();
+        let with_oldest = ports.iter().filter_map(|port| Some((lock(port).oldest_unread(exhaustion)?, port)));
+        let oldest = with_oldest.min_by_key(|(published, _)| *published);
+        oldest.is_some_and(|(_, port)| lock(port).drop_unread(exhaustion))
+            || ports.iter().any(|port| lock(port).give_up_history())
+    }
+}
+
+/// A block of a shared pool that its owner fills.
+#[derive(Debug)]
+pub(crate) struct BufferInner {
+    pool: Arc<PoolInner>,
+    /// `None` only while it is frozen or dropped.
+    block: Option<Block>,
+    bytes: u64,
+    filling: Filling,
+}
+
+/// A block of a shared pool that is filled.
+#[derive(Clone, Debug)]
+pub(crate) struct FrozenInner {
+    pool: Arc<PoolInner>,
+    pub(crate) block: Arc<FrozenBlock>,
+    pub(crate) bytes: u64,
+    /// Whether the block was filled in place.
+    pub(crate) origin: Origin,
+}
+
+impl BufferInner {
+    pub(crate) fn new(pool: &Arc<PoolInner>, bytes: u64) -> Result<Self, PublishError> {
+        let block = Some(pool.allocate(bytes)?);
+        Ok(Self { pool: pool.clone(), block, bytes, filling: Filling::default() })
+    }
+
+    /// See `PoolBuffer::freeze`.
+    pub(crate) fn freeze(mut self, stream: Option<&Stream>) -> Result<FrozenInner, PublishError> {
+        let owner = &self.pool.owner;
+        owner.check_attached()?;
+        let Some(mut block) = self.block.take() else { unreachable!("only freeze and drop take it") };
+        if let Err(error) = self.filling.complete(owner, &mut block, self.bytes, stream) {
+            // A device that did not answer may still write into the block.
+            let is_under_way =
+                stream.is_some() || matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
+            if !is_under_way {
+                self.block = Some(block);
+            }
+            return Err(error);
+        }
+        let origin = if self.filling.is_in_place() { Origin::Loaned } else { Origin::Pushed };
+        let block = self.pool.blocks.freeze(block);
+        Ok(FrozenInner { pool: self.pool.clone(), block, bytes: self.bytes, origin })
+    }
+
+    /// See `PoolBuffer::device_range`.
+    pub(crate) fn device_range(&self) -> Result<DeviceRange, PublishError> {
+        let (memory, offset) = self.place()?;
+        range_of(&self.pool, memory, offset, self.bytes, false)
+    }
+
+    /// See `PoolBuffer::part`.
+    pub(crate) fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
+        let (memory, offset) = self.place()?;
+        Ok(PoolPart::to_fill(memory, offset, self.bytes))
+    }
+
+    fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
+        let offset = self.block.as_ref().map_or(0, Block::offset);
+        self.filling.place(&self.pool.owner, offset, self.bytes)
+    }
+
+    /// The block for the CPU, read-only. Empty in a forked child.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self.block.as_ref().filter(|_| self.pool.node().is_owner()) {
+            Some(block) => self.filling.bytes(&self.pool.owner, block, self.bytes),
+            None => &[],
+        }
+    }
+
+    /// The block for the CPU. Empty in a forked child.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self.block.as_mut().filter(|_| self.pool.node().is_owner()) {
+            Some(block) => self.filling.bytes_mut(&self.pool.owner, block, self.bytes),
+            None => &mut [],
+        }
+    }
+}
+
+impl Drop for BufferInner {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take().filter(|_| self.pool.node().is_owner()) {
+            self.pool.blocks.free(block);
+        }
+    }
+}
+
+impl FrozenInner {
+    /// See `FrozenBuffer::bytes`.
+    pub(crate) fn bytes(&self) -> Result<&[u8], PublishError> {
+        self.pool.owner.check_owner()?;
+        let block = self.pool.memory().block(self.block.block().range());
+        Ok(&block.map_err(|source| self.outside(source))?[..self.bytes as usize])
+    }
+
+    /// See `FrozenBuffer::device_range`.
+    pub(crate) fn device_range(&self) -> Result<DeviceRange, PublishError> {
+        self.pool.owner.check_owner()?;
+        range_of(&self.pool, self.pool.memory().as_ref(), self.block.block().offset(), self.bytes, true)
+    }
+
+    /// See `FrozenBuffer::part`.
+    pub(crate) fn part(&self) -> Result<PoolPart<'_>, PublishError> {
+        self.pool.owner.check_owner()?;
+        Ok(PoolPart::to_read(self.pool.memory().as_ref(), self.block.block().offset(), self.bytes))
+    }
+
+    fn outside(&self, source: rgaps_os::OutOfRange) -> PublishError {
+        PublishError::Block { topic: self.pool.owner.topic.clone(), source }
+    }
+}
+
+fn range_of(
+    pool: &PoolInner,
+    memory: &dyn PoolMemory,
+    offset: u64,
+    bytes: u64,
+    is_read_only: bool,
+) -> Result<DeviceRange, PublishError> {
+    let failed = |source| PublishError::Block { topic: pool.owner.topic.clone(), source };
+    // A block without bytes has no address.
+    let address = if bytes > 0 { memory.device_address(offset).map_err(failed)? } else { 0 };
+    Ok(DeviceRange { address, bytes, device: dl_device(pool.node().backend().as_ref()), is_read_only })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

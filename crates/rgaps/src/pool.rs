@@ -1,0 +1,216 @@
+//! Pools that publishers of several topics share, and their buffers.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use rgaps_control::PublisherQos;
+use rgaps_device::{DeviceRange, PoolPart, Stream};
+
+use crate::endpoint::error::NodeError;
+use crate::endpoint::publish_error::PublishError;
+use crate::endpoint::publisher::PublisherInner;
+use crate::endpoint::shared_pool::{BufferInner, FrozenInner, PoolInner};
+use crate::node::Node;
+use crate::publisher::Publisher;
+use crate::types::Meta;
+
+/// A pool of which a buffer can be allocated before it is known on which topics it will be published. Created by `Node::pool`. Cheap to clone; every
+/// clone is the same pool. Its memory is freed when the last pool, buffer and publisher of it is dropped, and subscribers have released the messages.
+///
+/// A plain publisher has a pool of its own instead, whose size its QoS limits: use that if each message goes to one topic.
+///
+/// ```
+/// use rgaps::{Exhaustion, Node, types::Bytes};
+///
+/// # let _host = rgaps_testing::example_host();
+/// let node = Node::new("camera")?;
+/// let pool = node.pool(1 << 20, Exhaustion::within(std::time::Duration::from_millis(100)))?;
+/// let buffer = pool.allocate(1000)?;
+/// assert_eq!((buffer.len(), pool.used_bytes()), (1000, 1024)); // blocks are a little longer
+/// drop(buffer);
+/// assert_eq!(pool.used_bytes(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pool {
+    node: Node,
+    inner: Arc<PoolInner>,
+}
+
+impl Pool {
+    pub(crate) fn new(node: Node, inner: Arc<PoolInner>) -> Self {
+        Self { node, inner }
+    }
+
+    /// Allocates a buffer of `bytes` bytes. A buffer that was used before still has its old bytes.
+    ///
+    /// If the pool is full, the pool's `Exhaustion` decides. `DropOldest`, and `Wait` after its time-out (for subscribers that read nothing
+    /// meanwhile), give up messages of all topics in the pool: what keep-last subscribers have not read, oldest first, then history for late joiners.
+    /// Buffers that this process has are never given up.
+    ///
+    /// ```
+    /// # use rgaps::{Exhaustion, LoanError, Node, PublishError};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("camera")?;
+    /// let pool = node.pool(1 << 20, Exhaustion::Refuse)?;
+    /// let first = pool.allocate(600_000)?;
+    /// let second = pool.allocate(600_000); // no room beside the first one
+    /// assert!(matches!(second, Err(PublishError::NoSpace { source: LoanError::Pool(_), .. })));
+    /// drop(first);
+    /// assert!(pool.allocate(600_000).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allocate(&self, bytes: u64) -> Result<PoolBuffer, PublishError> {
+        Ok(PoolBuffer { inner: BufferInner::new(&self.inner, bytes)? })
+    }
+
+    /// Creates a publisher in this pool, with ROS 2's default QoS.
+    pub fn publisher<T: Meta>(&self, topic: &str) -> Result<Publisher<T>, NodeError> {
+        self.publisher_with(topic, PublisherQos::default())
+    }
+
+    /// Creates a publisher in this pool, like `Node::publisher_with`; `pool_bytes` has no effect. Its loans and pushes use the pool, too. They
+    /// give up messages of their own topic only.
+    ///
+    /// ```
+    /// # use rgaps::{Durability, Exhaustion, Node, PublisherQos, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("planner")?;
+    /// let pool = node.pool(1 << 20, Exhaustion::Refuse)?;
+    /// let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 1, ..PublisherQos::default() };
+    /// let map = pool.publisher_with::<Bytes>("map", latched)?;
+    /// map.push(&Bytes::new(5), b"hello")?;
+    /// assert_eq!(pool.used_bytes(), 256, "kept for late joiners");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
+        self.publisher_of(topic, T::TYPE_NAME, qos).map(Publisher::new)
+    }
+
+    pub(crate) fn publisher_of(
+        &self,
+        topic: &str,
+        type_name: &str,
+        qos: PublisherQos,
+    ) -> Result<Arc<PublisherInner>, NodeError> {
+        self.node.publisher_of(topic, type_name, qos, Some(&self.inner))
+    }
+
+    /// Bytes in blocks: of buffers, and of messages that are not released. 0 in a forked child, where the pool is not mapped.
+    pub fn used_bytes(&self) -> u64 {
+        if !self.node.is_owner() {
+            return 0;
+        }
+        self.inner.reclaim();
+        self.inner.blocks().stats().used_bytes
+    }
+}
+
+/// A buffer of a shared pool, to be filled. Dropping it gives its bytes back to the pool; all writes there must be complete by then.
+///
+/// On a GPU, let a kernel fill it in place (`device_range`). If you use it as a slice there, you fill host memory, which `freeze` copies.
+/// The slice is empty in a forked child, where the pool is not mapped.
+///
+/// ```
+/// # use rgaps::{Exhaustion, Node};
+/// # let _host = rgaps_testing::example_host();
+/// # let node = Node::new("camera")?;
+/// # let pool = node.pool(1 << 20, Exhaustion::Refuse)?;
+/// let mut buffer = pool.allocate(4)?;
+/// buffer.copy_from_slice(&[1, 2, 3, 4]);
+/// let frozen = buffer.freeze()?;
+/// assert_eq!(frozen.bytes()?, [1, 2, 3, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a buffer that is dropped is given back to its pool"]
+pub struct PoolBuffer {
+    inner: BufferInner,
+}
+
+impl PoolBuffer {
+    /// Ends the filling: from now on the bytes can be published, and no longer changed.
+    pub fn freeze(self) -> Result<FrozenBuffer, PublishError> {
+        Ok(FrozenBuffer { inner: self.inner.freeze(None)? })
+    }
+
+    /// Like `freeze`, for a buffer that the work which the stream has so far fills: publish it with `Publisher::publish_buffer_on` on that stream.
+    ///
+    /// ```
+    /// # use rgaps::{Exhaustion, Node, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("camera")?;
+    /// # let pool = node.pool(1 << 20, Exhaustion::Refuse)?;
+    /// # let (publisher, subscriber) = (pool.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let stream = node.stream()?;
+    /// let mut buffer = pool.allocate(5)?;
+    /// let copy = node.device().copy_in(&stream, b"hello", buffer.part()?)?;
+    /// let buffer = buffer.freeze_on(&stream)?;
+    /// publisher.publish_buffer_on(&Bytes::new(5), &buffer, &stream)?; // subscribers get it after the copy
+    /// # copy.wait(std::time::Duration::from_secs(1))?;
+    /// # assert_eq!(subscriber.take()?.ok_or("no message")?.bytes(), b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn freeze_on(self, stream: &Stream) -> Result<FrozenBuffer, PublishError> {
+        Ok(FrozenBuffer { inner: self.inner.freeze(Some(stream))? })
+    }
+
+    /// The memory for kernels, of the node's device: the block, or, if that device has no peer access to it, memory that `freeze` copies into it.
+    /// All writes there must be complete before the buffer is frozen or dropped, or be in the stream that it is frozen on.
+    pub fn device_range(&self) -> Result<DeviceRange, PublishError> {
+        self.inner.device_range()
+    }
+
+    /// The memory as the target of copies on the device (`Backend::copy_in`, `copy_within`), under the same rules.
+    pub fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
+        self.inner.part()
+    }
+}
+
+impl Deref for PoolBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.inner.bytes()
+    }
+}
+
+impl DerefMut for PoolBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.inner.bytes_mut()
+    }
+}
+
+/// A filled buffer of a shared pool, for `Publisher::publish_buffer`. Cheap to clone; every clone is the same bytes. They are given back to the pool
+/// when all clones are dropped, and subscribers have released all messages that have them.
+#[derive(Clone, Debug)]
+pub struct FrozenBuffer {
+    pub(crate) inner: FrozenInner,
+}
+
+impl FrozenBuffer {
+    /// The bytes. Returns an error if the CPU cannot read them (on a GPU: copy them out with `part`), and in a forked child.
+    pub fn bytes(&self) -> Result<&[u8], PublishError> {
+        self.inner.bytes()
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.inner.bytes as usize
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory for kernels to read.
+    pub fn device_range(&self) -> Result<DeviceRange, PublishError> {
+        self.inner.device_range()
+    }
+
+    /// The memory as the source of copies on the device (`Backend::copy_out`, `copy_within`).
+    pub fn part(&self) -> Result<PoolPart<'_>, PublishError> {
+        self.inner.part()
+    }
+}
