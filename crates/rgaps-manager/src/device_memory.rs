@@ -58,12 +58,15 @@ impl PoolError {
     }
 }
 
+/// Pools by device and inode of their first file.
+type ByIdentity = HashMap<(u64, u64), Weak<dyn PoolMemory>>;
+
 /// Makes pools on the host's device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceMemoryManager {
     backend: Arc<dyn Backend>,
     /// Pools that were taken over from a predecessor, by identity: publishers that share one hand it back once each.
-    adopted: Arc<Mutex<HashMap<(u64, u64), Weak<dyn PoolMemory>>>>,
+    adopted: Arc<Mutex<ByIdentity>>,
 }
 
 impl DeviceMemoryManager {

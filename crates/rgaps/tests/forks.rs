@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, testing::contract};
 use rgaps::types::Bytes;
-use rgaps::{Node, Publisher, Subscriber};
+use rgaps::{Exhaustion, Node, Publisher, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs, skipped, until};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -139,6 +139,10 @@ fn role_of_a_first_process() {
     let (publisher, subscriber) = (node.publisher::<Bytes>("a").unwrap(), node.subscriber::<Bytes>("a").unwrap());
     publisher.push(&Bytes::new(4), &[7; 4]).unwrap();
     let sample = subscriber.wait(LONG).unwrap().unwrap();
+    let pool = node.pool(1 << 20, Exhaustion::Refuse).unwrap();
+    let (sharing, buffer, frozen) =
+        (pool.publisher::<Bytes>("b").unwrap(), pool.allocate(4), pool.allocate(4).unwrap().freeze());
+    sharing.publish_buffer(&Bytes::new(4), frozen.as_ref().unwrap()).unwrap();
     let of_parent = shared_memory();
     // SAFETY: the next child is the first process of another namespace, and so has this one's number.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
@@ -148,6 +152,7 @@ fn role_of_a_first_process() {
     if pid == 0 {
         let taken: Vec<_> = of_parent.into_iter().filter(|range| take_addresses(*range)).collect();
         drop((sample, subscriber, publisher, node));
+        drop((buffer, frozen, sharing, pool));
         let is_harmed = taken.is_empty() || std::process::id() != own_id || !taken.into_iter().all(is_mapped);
         // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(i32::from(is_harmed)) };

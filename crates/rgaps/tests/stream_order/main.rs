@@ -32,6 +32,7 @@ mod bench;
 mod early_forks;
 mod graphs;
 mod refused;
+mod shared_pools;
 mod slabs;
 mod take_over;
 
