@@ -42,7 +42,7 @@ fn to_client(data: &[u8]) -> bool {
     let Some(message) = read(data) else { return false };
     match message {
         ToClient::Reply { reply: Ok(Reply::Advertised(advertised)), .. } => {
-            pool(&advertised.pool);
+            advertised.pool.iter().for_each(|described| _ = pool(described));
         }
         ToClient::Reply { reply: Ok(Reply::Pool(described)), .. } => {
             pool(&described);

@@ -140,7 +140,9 @@ impl From<PublishError> for Failure {
             PublishError::NoSpace { source: LoanError::CutOff(_), .. } | PublishError::CutOff { .. } => RGAPS_CUT_OFF,
             PublishError::NoSpace { .. } => RGAPS_NO_SPACE,
             PublishError::Metadata { source, .. } => status_of_meta(source),
-            PublishError::Length { .. } | PublishError::AnotherPublisher { .. } => RGAPS_INVALID_ARGUMENT,
+            PublishError::Length { .. } | PublishError::AnotherPublisher { .. } | PublishError::AnotherPool { .. } => {
+                RGAPS_INVALID_ARGUMENT
+            }
             PublishError::Topic { .. } | PublishError::Block { .. } => RGAPS_CORRUPT,
             PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
             PublishError::View { source, .. } => status_of_view(source),

@@ -208,9 +208,8 @@ fn of_publish_in(error: &PublishError, text: &str) -> PyErr {
         PublishError::CutOff { topic } => exception("CutOffError", text, &[("topic", Value::Text(topic))]),
         PublishError::Topic { topic, .. }
         | PublishError::Block { topic, .. }
-        | PublishError::AnotherPublisher { topic, .. } => {
-            exception("PublishError", text, &[("topic", Value::Text(topic))])
-        }
+        | PublishError::AnotherPublisher { topic, .. }
+        | PublishError::AnotherPool { topic } => exception("PublishError", text, &[("topic", Value::Text(topic))]),
     }
 }
 

@@ -235,7 +235,7 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
     let qos = PublisherQos { pool_bytes: Some(BYTES), ..PublisherQos::default() };
     let made = || {
         let type_name = "rgaps/Bytes".to_owned();
-        let (made, fds) = before.ask(Body::Advertise { key: key.clone(), type_name, qos }, &[]);
+        let (made, fds) = before.ask(Body::Advertise { key: key.clone(), type_name, qos, pool_of: None }, &[]);
         let Ok(Reply::Advertised(made)) = made else { panic!("{made:?}") };
         assert!(matches!(before.ask(Body::PoolMapped { topic: made.topic, slot: made.slot }, &[]).0, Ok(Reply::Done)));
         (made, fds)
@@ -254,7 +254,8 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
     };
     let hand_back = |(made, own): &(Advertised, Vec<OwnedFd>), bytes: u64, pool: &OwnedFd| {
         let slabs = serde_json::json!([{ "index": 0, "generation": 1, "bytes": bytes }]);
-        let (kind, device) = (&made.pool["kind"], &made.pool["device"]);
+        let own_pool = made.pool.as_ref().unwrap();
+        let (kind, device) = (&own_pool["kind"], &own_pool["device"]);
         let pool_of = serde_json::json!({ "kind": kind, "device": device, "bytes": bytes, "slabs": slabs });
         let of = Handed::Publisher { slot: made.slot, qos, pool: pool_of };
         let slots = vec![HandedSlot { fds: 1, of }];
@@ -275,6 +276,43 @@ fn a_pool_that_is_handed_back_must_be_the_one_that_its_publisher_was_granted() {
         assert_eq!(hand_back(own, BYTES, &own.1[1]), Vec::<String>::new());
     }
     assert!(node(&dir).publisher::<Bytes>("another").is_ok());
+}
+
+#[test]
+fn a_publisher_shares_only_a_sealed_pool_of_its_own_client() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("sharing").unwrap();
+    let _manager = manager(&dir, &[("RGAPS_DEVICE", "host".to_owned())]);
+    let (owner, other) = (Hostile::new(&dir), Hostile::new(&dir));
+    let advertise = |client: &Hostile, pool_of| {
+        let (key, type_name) = (TopicKey::new(0, TOPIC).unwrap(), "rgaps/Bytes".to_owned());
+        let (made, fds) = client.ask(Body::Advertise { key, type_name, qos: PublisherQos::default(), pool_of }, &[]);
+        made.map(|made| match made {
+            Reply::Advertised(made) => (made, fds.len()),
+            made => panic!("{made:?}"),
+        })
+    };
+    let (own, fds) = advertise(&owner, None).unwrap();
+    assert_eq!((own.pool.is_some(), fds), (true, 2));
+    let (topic, slot) = (own.topic, own.slot);
+    let why = |refused: Result<(Advertised, usize), Refusal>| refused.unwrap_err().to_string();
+    let unsealed = why(advertise(&owner, Some((topic, slot))));
+    assert!(unsealed.contains("is not ready yet"), "a writer could still map it: {unsealed}");
+    owner.ask(Body::PoolMapped { topic, slot }, &[]).0.unwrap();
+    let of_another = why(advertise(&other, Some((topic, slot))));
+    assert!(of_another.contains("this client does not have"), "{of_another}");
+    let of_nobody = PublisherSlot { index: slot.index, generation: slot.generation + 1 };
+    assert!(why(advertise(&owner, Some((topic, of_nobody)))).contains("this client does not have"));
+    let no_topic = TopicId([9; 16]);
+    assert!(why(advertise(&owner, Some((no_topic, slot)))).contains("this client does not have"));
+
+    let (shared, fds) = advertise(&owner, Some((topic, slot))).unwrap();
+    assert_eq!((shared.pool, shared.pool_fds, fds), (None, 0, 1), "the segment alone");
+    // Each of the refusals has left nothing behind.
+    assert_eq!(node(&dir).topics().unwrap()[0].publishers, 2);
+    // Whoever shares a pool keeps it.
+    owner.ask(Body::Detach { topic, slot: slot.into() }, &[]).0.unwrap();
+    assert!(matches!(other.ask(Body::Pool { topic, slot: shared.slot }, &[]).0, Ok(Reply::Pool(_))));
 }
 
 #[test]

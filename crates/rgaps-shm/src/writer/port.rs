@@ -235,16 +235,16 @@ impl WriterPort {
     }
 
     /// Loans an entry for a message whose payload is this block, which other messages may have, too. The caller waits as with `try_loan`.
+    ///
+    /// # Panics
+    /// If the block is of another pool than the port's (`shared_pool`): subscribers would read other bytes.
     pub fn try_loan_frozen(
         &mut self,
         block: &Arc<FrozenBlock>,
         exhaustion: Exhaustion,
     ) -> Result<LoanedMessage, LoanError> {
+        assert!(self.shared_pool().is_some_and(|pool| block.pool().is(pool)), "a block of another pool is published");
         self.check()?;
-        match &self.allocator {
-            Allocator::Shared(pool) if block.pool().is(pool) => {}
-            _ => return Err(LoanError::AnotherPool),
-        }
         let message = self.try_with(Wanted::Entry, exhaustion, |port| {
             let message = port.entry()?;
             crash::point("loan.entry");

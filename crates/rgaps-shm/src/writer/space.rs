@@ -68,11 +68,6 @@ pub enum LoanError {
     /// The port has lost its slot.
     #[error(transparent)]
     CutOff(#[from] CutOff),
-    /// The block is of a pool that the publisher's subscribers do not read.
-    #[error(
-        "the buffer is of another pool than the publisher's; publish it with a publisher of its pool, or push a copy"
-    )]
-    AnotherPool,
     /// There was still no space at the time-out.
     #[error("no space after {waited_ms} ms: {full}; {}", Waited(*keeper))]
     TimedOut {

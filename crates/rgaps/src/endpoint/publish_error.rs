@@ -109,6 +109,14 @@ pub enum PublishError {
         /// The topic of its own publisher.
         other: String,
     },
+    /// The buffer is of another pool than the publisher's, which its subscribers read.
+    #[error(
+        "{topic}: the buffer is of another pool than the publisher; publish it with a publisher of its own pool, or push a copy"
+    )]
+    AnotherPool {
+        /// The topic.
+        topic: String,
+    },
     /// This process was forked from the one that created the publisher.
     #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
     Forked {

@@ -202,6 +202,9 @@ impl PublisherInner {
         if described != buffer.bytes {
             return Err(PublishError::Length { topic: self.topic.clone(), described, given: buffer.bytes });
         }
+        if self.shared.as_ref().is_none_or(|shared| !buffer.block.pool().is(shared.blocks())) {
+            return Err(PublishError::AnotherPool { topic: self.topic.clone() });
+        }
         if stream.is_some() {
             self.check_order()?;
         }
