@@ -33,6 +33,7 @@
 
 #![deny(unsafe_code)]
 
+mod buffer;
 mod described;
 pub mod dlpack;
 pub mod dynamic;
@@ -70,6 +71,7 @@ pub mod errors {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub use buffer::{FrozenBuffer, PoolBuffer};
 pub use described::Described;
 pub use endpoint::error::NodeError;
 pub use endpoint::hello::SessionError;
@@ -78,7 +80,7 @@ pub use endpoint::take_by_handle::TakeByHandleError;
 pub use endpoint::take_error::TakeError;
 pub use handle::MessageHandle;
 pub use node::{Node, NodeBuilder};
-pub use pool::{FrozenBuffer, Pool, PoolBuffer};
+pub use pool::Pool;
 pub use publisher::{Loan, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};

@@ -234,7 +234,7 @@ impl Node {
     /// # Ok::<(), rgaps::NodeError>(())
     /// ```
     pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
-        self.publisher_of(topic, T::TYPE_NAME, qos, None).map(Publisher::new)
+        self.publisher_of(topic, T::TYPE_NAME, qos).map(Publisher::new)
     }
 
     pub(crate) fn publisher_of(
@@ -242,12 +242,8 @@ impl Node {
         topic: &str,
         type_name: &str,
         qos: PublisherQos,
-        pool: Option<&Arc<PoolInner>>,
     ) -> Result<Arc<PublisherInner>, NodeError> {
-        let node = &self.inner;
-        node.check_owner()?;
-        let key = TopicKey::new(node.domain, topic)?;
-        node.session.make(|| PublisherInner::join(node, &key, type_name, qos, pool))
+        PublisherInner::make(&self.inner, topic, type_name, qos, None)
     }
 
     /// Creates a pool of `bytes` bytes that publishers of several topics share: one block of it can be a message of each.
@@ -270,7 +266,7 @@ impl Node {
         let node = &self.inner;
         node.check_owner()?;
         let inner = node.session.make(|| PoolInner::make(node, bytes, exhaustion))?;
-        Ok(Pool::new(self.clone(), inner))
+        Ok(Pool::new(inner))
     }
 
     /// Creates a subscriber with ROS 2's default QoS.

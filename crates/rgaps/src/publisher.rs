@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rgaps_device::{DevicePart, PoolPart, Stream};
 
+use crate::buffer::FrozenBuffer;
 use crate::endpoint::batch::{AnyLoan, publish_all};
+use crate::endpoint::encode::Encode;
 use crate::endpoint::loan::LoanInner;
 use crate::endpoint::publish_error::{PublishAllError, PublishError};
-use crate::endpoint::publisher::{Encode, PublisherInner};
+use crate::endpoint::publisher::PublisherInner;
 use crate::handle::MessageHandle;
-use crate::pool::FrozenBuffer;
 use crate::statistics::PublisherStatistics;
 use crate::types::Meta;
 
@@ -156,7 +157,7 @@ impl<T: Meta> Publisher<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn publish_buffer(&self, meta: &T, buffer: &FrozenBuffer) -> Result<MessageHandle, PublishError> {
-        self.inner.publish_frozen(meta, &buffer.inner, None)
+        self.inner.publish_frozen(meta, &buffer.inner.block, buffer.inner.filled, None)
     }
 
     /// Like `publish_buffer`, for a buffer that the work which the stream has so far fills. Publish it on that stream as often as you publish it
@@ -167,7 +168,7 @@ impl<T: Meta> Publisher<T> {
         buffer: &FrozenBuffer,
         stream: &Stream,
     ) -> Result<MessageHandle, PublishError> {
-        self.inner.publish_frozen(meta, &buffer.inner, Some(stream))
+        self.inner.publish_frozen(meta, &buffer.inner.block, buffer.inner.filled, Some(stream))
     }
 
     /// Publishes several loans of this publisher, in their order, and wakes each sleeping subscriber once for all of them. Subscribers that are

@@ -35,12 +35,11 @@ use crate::words::history::{History, MessageRef};
 use crate::words::join::PublishFence;
 use crate::words::message::{Generation, Need, State};
 use crate::words::queue::{MessageIndex, Named, Position, QueueError};
-use crate::writer::droppable::{Droppable, TakenCounts};
+use crate::writer::droppable::TakenCounts;
 use crate::writer::pending::PendingMessage;
 use crate::writer::pool::{Block, Extent, PoolAllocator, PoolStats};
-use crate::writer::room::Wanted;
-use crate::writer::shared_pool::{Allocator, FrozenBlock, LeftMessages, MessageBlock, SharedPool};
-use crate::writer::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
+use crate::writer::shared_pool::{Allocator, MessageBlock};
+use crate::writer::space::{CutOff, Exhaustion, LoanError, PortError, Wanted, loan_within};
 use crate::writer::subscribers::{Publication, Reader, Subscribers};
 
 /// Messages that each loan tries to free. When space is short, a loan tries all of them.
@@ -50,8 +49,8 @@ const TRIED_PER_LOAN: usize = 8;
 #[must_use = "a loan that is neither published nor given back keeps its block"]
 #[derive(Debug)]
 pub struct LoanedMessage {
-    message: MessageRef,
-    block: MessageBlock,
+    pub(crate) message: MessageRef,
+    pub(crate) block: MessageBlock,
 }
 
 impl LoanedMessage {
@@ -189,12 +188,7 @@ impl WriterPort {
         Self::with(segment, slot, || Ok(Allocator::Own(PoolAllocator::new(right)?)))
     }
 
-    /// Like `new`, for a slot whose subscribers read this pool, which other ports of this process allocate in, too.
-    pub fn in_shared_pool(segment: Arc<Segment>, slot: PublisherSlot, pool: SharedPool) -> Result<Self, PortError> {
-        Self::with(segment, slot, || Ok(Allocator::Shared(pool)))
-    }
-
-    fn with(
+    pub(crate) fn with(
         segment: Arc<Segment>,
         slot: PublisherSlot,
         allocator: impl FnOnce() -> Result<Allocator, PortError>,
@@ -234,64 +228,12 @@ impl WriterPort {
         self.try_with(Wanted::Loan(bytes), exhaustion, |port| port.try_once(bytes))
     }
 
-    /// Loans an entry for a message whose payload is this block, which other messages may have, too. The caller waits as with `try_loan`.
-    ///
-    /// # Panics
-    /// If the block is of another pool than the port's (`shared_pool`): subscribers would read other bytes.
-    pub fn try_loan_frozen(
-        &mut self,
-        block: &Arc<FrozenBlock>,
-        exhaustion: Exhaustion,
-    ) -> Result<LoanedMessage, LoanError> {
-        assert!(self.shared_pool().is_some_and(|pool| block.pool().is(pool)), "a block of another pool is published");
-        self.check()?;
-        let message = self.try_with(Wanted::Entry, exhaustion, |port| {
-            let message = port.entry()?;
-            crash::point("loan.entry");
-            Ok(message)
-        })?;
-        Ok(LoanedMessage { message, block: MessageBlock::Frozen(block.clone()) })
-    }
-
-    /// The pool, if other ports of this process allocate in it, too.
-    pub fn shared_pool(&self) -> Option<&SharedPool> {
-        match &self.allocator {
-            Allocator::Own(_) => None,
-            Allocator::Shared(pool) => Some(pool),
-        }
-    }
-
-    fn try_with<L>(
-        &mut self,
-        wanted: Wanted,
-        exhaustion: Exhaustion,
-        attempt: impl Fn(&mut Self) -> Result<L, LoanError>,
-    ) -> Result<L, LoanError> {
-        self.reclaim_some();
-        if let Ok(loan) = attempt(self) {
-            return Ok(loan);
-        }
-        self.reclaim();
-        self.loan_or_give_up(wanted, Droppable::by(exhaustion), attempt)
-    }
-
     /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so. After the time-out, nothing is taken from idle
     /// subscribers: a publisher does that by `give_up_on`.
     pub fn loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let mut space = self.space();
         let loan = loan_within(&mut space, exhaustion, || self.try_loan(bytes, exhaustion));
         loan.map_err(|error| error.kept_by(self.keeper())).inspect_err(|_| self.count_refusal())
-    }
-
-    /// A subscriber that keeps the oldest of the messages that cannot be freed.
-    pub fn keeper(&self) -> Option<Keeper> {
-        let (_, end) = self.begin_pass();
-        let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
-        let keeper_of = |message: &Outstanding| self.subscribers.readers(message.publication()).find(keeps);
-        let keeper = self.outstanding.iter().find_map(keeper_of)?;
-        let words = self.segment.subscriber(keeper.slot.index)?;
-        let pid = words.pid.load(Ordering::Relaxed) as u32;
-        Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
     /// The slot of a keep-all subscriber that keeps space although nobody holds the message there: it has not read that message. For
@@ -448,7 +390,7 @@ impl WriterPort {
     }
 
     /// Like `reclaim`, but tries only a few messages, and continues after them the next time.
-    fn reclaim_some(&mut self) {
+    pub(crate) fn reclaim_some(&mut self) {
         let from = if self.next_to_try < self.outstanding.len() { self.next_to_try } else { 0 };
         let freed = self.reclaim_among(from, TRIED_PER_LOAN);
         self.next_to_try = from + TRIED_PER_LOAN - freed;
@@ -513,20 +455,6 @@ impl WriterPort {
         true
     }
 
-    /// The messages of a shared pool that are not reclaimed, for a publisher that is about to give up its slot: the manager frees their entries.
-    pub fn leave(&mut self) -> LeftMessages {
-        let outstanding = std::mem::take(&mut self.outstanding);
-        let left = outstanding.into_iter().filter_map(|Outstanding { message, .. }| {
-            let place = self.place(message.index);
-            match std::mem::replace(&mut self.blocks[place], EntryBlock::None) {
-                EntryBlock::Published(MessageBlock::Frozen(block)) => Some((message, block)),
-                _ => None,
-            }
-        });
-        let left = left.collect();
-        LeftMessages::new(self.segment.clone(), left)
-    }
-
     /// How the pool is used.
     pub fn pool(&self) -> PoolStats {
         self.allocator.stats()
@@ -547,7 +475,7 @@ impl WriterPort {
         &self.segment
     }
 
-    fn check(&self) -> Result<(), CutOff> {
+    pub(crate) fn check(&self) -> Result<(), CutOff> {
         let ours = SlotState::Active.word(self.slot.generation);
         if self.record().state.load(Ordering::Acquire) == ours { Ok(()) } else { Err(self.cut_off()) }
     }
@@ -578,7 +506,7 @@ impl WriterPort {
         }
     }
 
-    fn entry(&mut self) -> Result<MessageRef, LoanError> {
+    pub(crate) fn entry(&mut self) -> Result<MessageRef, LoanError> {
         self.loan_entry().ok_or(LoanError::Messages(self.blocks.len() as u32))
     }
 
@@ -600,17 +528,6 @@ impl WriterPort {
         self.segment.words(message.index).give_back(message.generation, self.slot.index);
         // To the end of the list, so that an entry keeps the description of its last message for as long as possible (last_received.rs).
         self.free_entries.push_back(message.index);
-    }
-
-    /// The keep-last subscribers, and how many messages each has taken: for `give_up_on`, after a wait.
-    pub fn taken_counts(&self) -> TakenCounts {
-        TakenCounts::of(&self.subscribers)
-    }
-
-    /// Call it after a wait for space that timed out, with the `taken_counts` from before the wait. From now on `Exhaustion::Wait` no longer waits for those
-    /// of them that have read nothing meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
-    pub fn give_up_on(&mut self, readers: TakenCounts) {
-        self.stalled = readers;
     }
 
     fn describe(&self, entry: &MessageEntry, offset: u64, spec: &MessageSpec<'_>, since: Since) {

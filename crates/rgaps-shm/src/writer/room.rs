@@ -11,22 +11,11 @@ use std::sync::atomic::Ordering;
 
 use crate::words::history::MessageRef;
 use crate::words::message::{Need, Readiness};
-use crate::writer::droppable::Droppable;
+use crate::writer::droppable::{Droppable, TakenCounts};
 use crate::writer::port::{EntryBlock, Outstanding, WriterPort, leave_history};
 use crate::writer::shared_pool::Allocator;
-use crate::writer::space::{Exhaustion, LoanError};
+use crate::writer::space::{Exhaustion, Keeper, LoanError, Wanted};
 use crate::writer::subscribers::Reader;
-
-/// What must come free.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted {
-    /// An entry.
-    Entry,
-    /// An entry, and a block for a message of so many bytes.
-    Loan(u64),
-    /// So much that blocks use at most these bytes.
-    UseAtMost(u64),
-}
 
 /// What is given up.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +25,21 @@ enum Source {
 }
 
 impl WriterPort {
+    /// Makes what is wanted by `attempt`, without giving anything up if that succeeds.
+    pub(crate) fn try_with<L>(
+        &mut self,
+        wanted: Wanted,
+        exhaustion: Exhaustion,
+        attempt: impl Fn(&mut Self) -> Result<L, LoanError>,
+    ) -> Result<L, LoanError> {
+        self.reclaim_some();
+        if let Ok(loan) = attempt(self) {
+            return Ok(loan);
+        }
+        self.reclaim();
+        self.loan_or_give_up(wanted, Droppable::by(exhaustion), attempt)
+    }
+
     /// Makes what is wanted by `attempt`, and gives up messages for it if that helps.
     #[cold]
     pub(crate) fn loan_or_give_up<L>(
@@ -55,6 +59,28 @@ impl WriterPort {
                 return Err(error);
             }
         }
+    }
+
+    /// A subscriber that keeps the oldest of the messages that cannot be freed.
+    pub fn keeper(&self) -> Option<Keeper> {
+        let (_, end) = self.begin_pass();
+        let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
+        let keeper_of = |message: &Outstanding| self.subscribers.readers(message.publication()).find(keeps);
+        let keeper = self.outstanding.iter().find_map(keeper_of)?;
+        let words = self.segment.subscriber(keeper.slot.index)?;
+        let pid = words.pid.load(Ordering::Relaxed) as u32;
+        Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
+    }
+
+    /// The keep-last subscribers, and how many messages each has taken: for `give_up_on`, after a wait.
+    pub fn taken_counts(&self) -> TakenCounts {
+        TakenCounts::of(&self.subscribers)
+    }
+
+    /// Call it after a wait for space that timed out, with the `taken_counts` from before the wait. From now on `Exhaustion::Wait` no longer waits for those
+    /// of them that have read nothing meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
+    pub fn give_up_on(&mut self, readers: TakenCounts) {
+        self.stalled = readers;
     }
 
     /// Frees messages, oldest first, like `Exhaustion::DropOldest`, until blocks use at most `used_bytes_max`. False if that cannot be, since

@@ -46,6 +46,17 @@ impl Exhaustion {
     }
 }
 
+/// What must come free.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// An entry.
+    Entry,
+    /// An entry, and a block for a message of so many bytes.
+    Loan(u64),
+    /// So much that blocks use at most these bytes.
+    UseAtMost(u64),
+}
+
 /// A loan failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoanError {

@@ -8,19 +8,21 @@ use rgaps_device::dlpack::ManagedTensor;
 use rgaps_device::{DevicePart, Stream};
 
 use super::{DynamicMeta, DynamicSample, Kind, another_kind};
+use crate::buffer::FrozenBuffer;
 use crate::described::Described;
 use crate::dlpack::UnmanagedTensor;
 use crate::endpoint::batch::{AnyLoan, publish_all};
+use crate::endpoint::encode::Encode;
 use crate::endpoint::error::NodeError;
 use crate::endpoint::loan::LoanInner;
 use crate::endpoint::publish_error::{PublishAllError, PublishError};
-use crate::endpoint::publisher::{Encode, PublisherInner};
+use crate::endpoint::publisher::PublisherInner;
 use crate::endpoint::take_by_handle::TakeByHandleError;
 use crate::endpoint::take_error::TakeError;
 use crate::endpoint::taker::Taker;
 use crate::handle::MessageHandle;
 use crate::node::Node;
-use crate::pool::{FrozenBuffer, Pool};
+use crate::pool::Pool;
 use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::{PublisherQos, SubscriberQos};
 
@@ -60,7 +62,7 @@ impl DynamicPublisher {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
-        Ok(Self { inner: node.publisher_of(topic, kind.type_name(), qos, None)?, kind })
+        Ok(Self { inner: node.publisher_of(topic, kind.type_name(), qos)?, kind })
     }
 
     /// Creates a publisher in a shared pool, like `Pool::publisher_with`.
@@ -83,7 +85,7 @@ impl DynamicPublisher {
     /// Like `Publisher::publish_buffer`. Returns an error if the metadata is of another kind.
     pub fn publish_buffer(&self, meta: &DynamicMeta, buffer: &FrozenBuffer) -> Result<MessageHandle, PublishError> {
         self.check_kind(meta)?;
-        self.inner.publish_frozen(meta, &buffer.inner, None)
+        self.inner.publish_frozen(meta, &buffer.inner.block, buffer.inner.filled, None)
     }
 
     /// Like `Publisher::publish_buffer_on`. Returns an error if the metadata is of another kind.
@@ -94,7 +96,7 @@ impl DynamicPublisher {
         stream: &Stream,
     ) -> Result<MessageHandle, PublishError> {
         self.check_kind(meta)?;
-        self.inner.publish_frozen(meta, &buffer.inner, Some(stream))
+        self.inner.publish_frozen(meta, &buffer.inner.block, buffer.inner.filled, Some(stream))
     }
 
     /// The kind of message.

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use rgaps_shm::layout::META_BYTES_MAX;
 
+use crate::endpoint::encode::Encode;
 use crate::endpoint::loan::LoanInner;
 use crate::endpoint::publish_error::{PublishAllError, PublishError};
-use crate::endpoint::publisher::{Described, Encode, PublisherInner};
+use crate::endpoint::publisher::{Described, PublisherInner};
 use crate::handle::MessageHandle;
 
 /// Room for most metadata, so that a batch's grows seldom.

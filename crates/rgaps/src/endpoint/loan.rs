@@ -6,9 +6,10 @@ use rgaps_device::dlpack::DLDevice;
 use rgaps_device::{Backend, DeviceRange, PoolMemory, PoolPart, Stream};
 use rgaps_shm::{LoanedMessage, Origin};
 
+use crate::endpoint::encode::Encode;
 use crate::endpoint::filling::Filling;
 use crate::endpoint::publish_error::PublishError;
-use crate::endpoint::publisher::{Encode, Filled, PublisherInner};
+use crate::endpoint::publisher::{Filled, PublisherInner};
 use crate::handle::MessageHandle;
 
 /// A loan of any type.

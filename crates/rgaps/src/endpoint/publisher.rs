@@ -19,20 +19,20 @@ use rgaps_shm::{
     Segment, SharedPool, Stamps, WriterPort,
 };
 
-use crate::dynamic::DynamicMeta;
 use crate::endpoint::answer::pool_description;
 use crate::endpoint::attachment::Attachment;
 use crate::endpoint::completions::{Completions, DEVICE_TIMEOUT, STREAM_TIMEOUT, StreamFill};
+use crate::endpoint::encode::Encode;
 use crate::endpoint::error::NodeError;
 use crate::endpoint::hello::SessionError;
 use crate::endpoint::idle::IdlePool;
 use crate::endpoint::members::{Endpoint, Member, Parts, Upkeep};
 use crate::endpoint::node::NodeInner;
+use crate::endpoint::pool_share::PoolShare;
 use crate::endpoint::publish_error::PublishError;
-use crate::endpoint::shared_pool::{FrozenInner, PoolInner};
 use crate::handle::MessageHandle;
 use crate::statistics::PublisherStatistics;
-use crate::types::{Meta, MetaError, ViewError};
+use crate::types::{MetaError, ViewError};
 
 /// How long a publication that drops the oldest messages waits for the words of a subscriber that has just joined. They come within
 /// milliseconds, unless the manager has died meanwhile: its successor hands them out.
@@ -47,7 +47,7 @@ pub(crate) struct PublisherInner {
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
     /// The pool that it shares, if it does.
-    shared: Option<Arc<PoolInner>>,
+    shared: Option<Arc<PoolShare>>,
     pub(crate) completions: Arc<Completions<StreamFill>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
@@ -61,9 +61,9 @@ impl PublisherInner {
         key: &TopicKey,
         type_name: &str,
         qos: PublisherQos,
-        shared: Option<&Arc<PoolInner>>,
+        shared: Option<&Arc<PoolShare>>,
     ) -> Result<Option<Arc<Self>>, NodeError> {
-        let pool_of = shared.map(|pool| pool.place());
+        let pool_of = shared.map(|shared| shared.place);
         let body = Body::Advertise { key: key.clone(), type_name: type_name.to_owned(), qos, pool_of };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
@@ -72,7 +72,7 @@ impl PublisherInner {
         let segment = Arc::new(Segment::attach(answer.fd()?, advertised.topic.0)?);
         let (pool, port) = match shared {
             Some(shared) => {
-                (shared.memory().clone(), WriterPort::in_shared_pool(segment.clone(), slot, shared.blocks().clone())?)
+                (shared.memory.clone(), WriterPort::in_shared_pool(segment.clone(), slot, shared.blocks.clone())?)
             }
             None => {
                 let description = pool_description(advertised.pool.ok_or(SessionError::Confused)?)?;
@@ -122,6 +122,19 @@ impl PublisherInner {
         node.session.meet_subscribers(publisher.attachment.topic, &publisher.port);
         shared.into_iter().for_each(|shared| shared.add(&publisher.port));
         Ok(Some(publisher))
+    }
+
+    /// Creates a publisher, and the topic if it does not exist.
+    pub(crate) fn make(
+        node: &Arc<NodeInner>,
+        topic: &str,
+        type_name: &str,
+        qos: PublisherQos,
+        shared: Option<&Arc<PoolShare>>,
+    ) -> Result<Arc<Self>, NodeError> {
+        node.check_owner()?;
+        let key = TopicKey::new(node.domain, topic)?;
+        node.session.make(|| Self::join(node, &key, type_name, qos, shared))
     }
 
     /// The member of the session that this publisher is.
@@ -195,21 +208,22 @@ impl PublisherInner {
     pub(crate) fn publish_frozen(
         &self,
         meta: &dyn Encode,
-        buffer: &FrozenInner,
+        block: &Arc<FrozenBlock>,
+        filled: Filled,
         stream: Option<&Stream>,
     ) -> Result<MessageHandle, PublishError> {
         let described = self.bytes_of(meta)?;
-        if described != buffer.bytes {
-            return Err(PublishError::Length { topic: self.topic.clone(), described, given: buffer.bytes });
+        if described != filled.bytes {
+            return Err(PublishError::Length { topic: self.topic.clone(), described, given: filled.bytes });
         }
-        if self.shared.as_ref().is_none_or(|shared| !buffer.block.pool().is(shared.blocks())) {
+        if self.shared.as_ref().is_none_or(|shared| !block.pool().is(&shared.blocks)) {
             return Err(PublishError::AnotherPool { topic: self.topic.clone() });
         }
         if stream.is_some() {
             self.check_order()?;
         }
-        let message = self.loan_frozen(&buffer.block)?;
-        self.publish(message, meta, Filled { bytes: described, origin: buffer.origin }, stream)
+        let message = self.loan_frozen(block)?;
+        self.publish(message, meta, filled, stream)
     }
 
     /// See `Publisher::statistics`.
@@ -539,53 +553,9 @@ pub(crate) struct Described<'a> {
     pub(crate) outcome: Filled,
 }
 
-/// The bytes of a filled loan, and how they came there.
-#[derive(Clone, Copy)]
+/// The bytes of a filled block, and how they came there.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Filled {
     pub(crate) bytes: u64,
     pub(crate) origin: Origin,
-}
-
-/// Metadata of a type that is known at compile time or at run time.
-pub(crate) trait Encode {
-    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
-    fn code(&self) -> u32;
-    fn described_bytes(&self) -> u64;
-    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError>;
-}
-
-impl<T: Meta> Encode for T {
-    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
-        self.encode(to)
-    }
-
-    fn code(&self) -> u32 {
-        T::KIND
-    }
-
-    fn described_bytes(&self) -> u64 {
-        self.payload_bytes()
-    }
-
-    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError> {
-        self.check(payload_bytes)
-    }
-}
-
-impl Encode for DynamicMeta {
-    fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
-        self.encode(to)
-    }
-
-    fn code(&self) -> u32 {
-        self.kind().code()
-    }
-
-    fn described_bytes(&self) -> u64 {
-        self.payload_bytes()
-    }
-
-    fn check_against(&self, payload_bytes: u64) -> Result<(), MetaError> {
-        self.check(payload_bytes)
-    }
 }

@@ -9,20 +9,21 @@
 //! Deaths      of the process: the manager frees the memory when no topic has a message in it. Of the manager: each publisher hands its slot back
 //!             with the same memory, which the successor recognizes (`DeviceMemoryManager::adopt`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_control::{PublisherQos, PublisherSlot, TopicId, TopicKey};
+use rgaps_control::{PublisherQos, TopicKey};
 use rgaps_device::{DeviceError, DeviceRange, PoolMemory, PoolPart, Stream};
 use rgaps_shm::writer::space::{CutOff, NoSpace, PortError};
-use rgaps_shm::{Block, Exhaustion, FrozenBlock, LeftMessages, LoanError, Origin, SharedPool, WriterPort};
+use rgaps_shm::{Block, Exhaustion, FrozenBlock, LoanError, Origin};
 
 use crate::endpoint::error::NodeError;
 use crate::endpoint::filling::Filling;
 use crate::endpoint::loan::dl_device;
 use crate::endpoint::node::NodeInner;
+use crate::endpoint::pool_share::{PoolShare, lock};
 use crate::endpoint::publish_error::PublishError;
-use crate::endpoint::publisher::{PublisherInner, WORDS_TIMEOUT};
+use crate::endpoint::publisher::{Filled, PublisherInner, WORDS_TIMEOUT};
 use crate::types::{Bytes, Meta};
 
 /// How often a thread that waits for space looks for it: messages come free in several topics, and no futex tells of all.
@@ -33,11 +34,7 @@ const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 pub(crate) struct PoolInner {
     /// The publisher to which the memory belongs.
     owner: Arc<PublisherInner>,
-    blocks: SharedPool,
-    /// The ports of the publishers that share it.
-    ports: Mutex<Vec<Weak<Mutex<WriterPort>>>>,
-    /// What publishers have left behind.
-    left: Mutex<Vec<LeftMessages>>,
+    share: Arc<PoolShare>,
 }
 
 impl PoolInner {
@@ -50,56 +47,28 @@ impl PoolInner {
         let key = TopicKey::of_pool(node.domain, u64::from_le_bytes(rgaps_os::random()?));
         let qos = PublisherQos { pool_bytes: Some(bytes), exhaustion, ..PublisherQos::default() };
         let Some(owner) = PublisherInner::join(node, &key, Bytes::TYPE_NAME, qos, None)? else { return Ok(None) };
+        let (topic, slot) = (owner.attachment.topic, owner.attachment.slot);
         let blocks = owner.port().shared_pool().cloned();
-        let blocks = blocks.ok_or(PortError::CutOff(CutOff(owner.attachment.slot.into())))?;
-        Ok(Some(Arc::new(Self { owner, blocks, ports: Mutex::default(), left: Mutex::default() })))
+        let blocks = blocks.ok_or(PortError::CutOff(CutOff(slot.into())))?;
+        let share = PoolShare::new(owner.clone(), (topic, slot), owner.pool.clone(), blocks);
+        Ok(Some(Arc::new(Self { owner, share: Arc::new(share) })))
     }
 
     pub(crate) fn node(&self) -> &Arc<NodeInner> {
         &self.owner.node
     }
 
-    /// The topic and slot to which the memory belongs.
-    pub(crate) fn place(&self) -> (TopicId, PublisherSlot) {
-        (self.owner.attachment.topic, self.owner.attachment.slot)
-    }
-
-    pub(crate) fn memory(&self) -> &Arc<dyn PoolMemory> {
-        &self.owner.pool
-    }
-
-    pub(crate) fn blocks(&self) -> &SharedPool {
-        &self.blocks
-    }
-
-    /// Adds a publisher's port.
-    pub(crate) fn add(&self, port: &Arc<Mutex<WriterPort>>) {
-        let mut ports = lock(&self.ports);
-        ports.retain(|port| port.strong_count() > 0);
-        ports.push(Arc::downgrade(port));
-    }
-
-    /// Keeps the blocks of what a publisher leaves behind until the manager has freed the messages.
-    pub(crate) fn keep(&self, left: LeftMessages) {
-        lock(&self.left).push(left);
-    }
-
-    /// Frees the blocks of messages that nobody needs, in all topics.
-    pub(crate) fn reclaim(&self) {
-        self.ports().iter().for_each(|port| lock(port).reclaim());
-        lock(&self.left).retain_mut(|left| !left.reclaim());
-    }
-
-    fn ports(&self) -> Vec<Arc<Mutex<WriterPort>>> {
-        lock(&self.ports).iter().filter_map(Weak::upgrade).collect()
+    /// What publishers that share it get.
+    pub(crate) fn share(&self) -> &Arc<PoolShare> {
+        &self.share
     }
 
     /// Allocates a block with memory. If there is none, the pool's `Exhaustion` decides.
     fn allocate(&self, bytes: u64) -> Result<Block, PublishError> {
         self.owner.check_attached()?;
         let topic = || self.owner.topic.clone();
-        if !self.blocks.can_hold(bytes) {
-            let capacity = self.blocks.stats().capacity_bytes;
+        if !self.share.blocks.can_hold(bytes) {
+            let capacity = self.share.blocks.stats().capacity_bytes;
             return Err(PublishError::NoSpace {
                 topic: topic(),
                 source: LoanError::TooLarge { wanted: bytes, capacity },
@@ -109,19 +78,19 @@ impl PoolInner {
         match self.owner.give_memory(block.offset(), bytes) {
             Ok(()) => Ok(block),
             Err(error) => {
-                self.blocks.free(block);
+                self.share.blocks.free(block);
                 Err(error)
             }
         }
     }
 
     fn find(&self, bytes: u64) -> Result<Block, LoanError> {
-        if let Ok(block) = self.blocks.allocate(bytes) {
+        if let Ok(block) = self.share.blocks.allocate(bytes) {
             return Ok(block);
         }
-        self.reclaim();
+        self.share.reclaim();
         let exhaustion = self.owner.qos.exhaustion;
-        let ports = self.ports();
+        let ports = self.share.ports();
         let readers: Vec<_> = ports.iter().map(|port| lock(port).taken_counts()).collect();
         let start = Instant::now();
         let full = loop {
@@ -129,7 +98,7 @@ impl PoolInner {
             let lack_words = ports.iter().any(|port| lock(port).lacks_words());
             let attempt = match exhaustion {
                 Exhaustion::DropOldest if !lack_words => self.allocate_or_give_up(bytes, exhaustion),
-                _ => self.blocks.allocate(bytes).map_err(LoanError::Pool),
+                _ => self.share.blocks.allocate(bytes).map_err(LoanError::Pool),
             };
             let full = match attempt {
                 Err(LoanError::Pool(full)) => full,
@@ -144,7 +113,7 @@ impl PoolInner {
                 break full;
             }
             std::thread::sleep(LOOK_FOR_SPACE);
-            self.reclaim();
+            self.share.reclaim();
         };
         for (port, readers) in ports.iter().zip(readers) {
             lock(port).give_up_on(readers);
@@ -158,7 +127,7 @@ impl PoolInner {
     /// Allocates a block, and gives up messages until there is one: what subscribers have not read and may lose, oldest first, then history.
     fn allocate_or_give_up(&self, bytes: u64, exhaustion: Exhaustion) -> Result<Block, LoanError> {
         loop {
-            match self.blocks.allocate(bytes) {
+            match self.share.blocks.allocate(bytes) {
                 Ok(block) => return Ok(block),
                 Err(full) if !self.give_up_one(exhaustion) => return Err(full.into()),
                 Err(_) => {}
@@ -167,7 +136,7 @@ impl PoolInner {
     }
 
     fn give_up_one(&self, exhaustion: Exhaustion) -> bool {
-        let ports = self.ports();
+        let ports = self.share.ports();
         let with_oldest = ports.iter().filter_map(|port| Some((lock(port).oldest_unread(exhaustion)?, port)));
         let oldest = with_oldest.min_by_key(|(published, _)| *published);
         oldest.is_some_and(|(_, port)| lock(port).drop_unread(exhaustion))
@@ -190,9 +159,7 @@ pub(crate) struct BufferInner {
 pub(crate) struct FrozenInner {
     pool: Arc<PoolInner>,
     pub(crate) block: Arc<FrozenBlock>,
-    pub(crate) bytes: u64,
-    /// Whether the block was filled in place.
-    pub(crate) origin: Origin,
+    pub(crate) filled: Filled,
 }
 
 impl BufferInner {
@@ -216,8 +183,8 @@ impl BufferInner {
             return Err(error);
         }
         let origin = if self.filling.is_in_place() { Origin::Loaned } else { Origin::Pushed };
-        let block = self.pool.blocks.freeze(block);
-        Ok(FrozenInner { pool: self.pool.clone(), block, bytes: self.bytes, origin })
+        let block = self.pool.share.blocks.freeze(block);
+        Ok(FrozenInner { pool: self.pool.clone(), block, filled: Filled { bytes: self.bytes, origin } })
     }
 
     /// See `PoolBuffer::device_range`.
@@ -257,7 +224,7 @@ impl BufferInner {
 impl Drop for BufferInner {
     fn drop(&mut self) {
         if let Some(block) = self.block.take().filter(|_| self.pool.node().is_owner()) {
-            self.pool.blocks.free(block);
+            self.pool.share.blocks.free(block);
         }
     }
 }
@@ -266,20 +233,20 @@ impl FrozenInner {
     /// See `FrozenBuffer::bytes`.
     pub(crate) fn bytes(&self) -> Result<&[u8], PublishError> {
         self.pool.owner.check_owner()?;
-        let block = self.pool.memory().block(self.block.block().range());
-        Ok(&block.map_err(|source| self.outside(source))?[..self.bytes as usize])
+        let block = self.pool.share.memory.block(self.block.block().range());
+        Ok(&block.map_err(|source| self.outside(source))?[..self.filled.bytes as usize])
     }
 
     /// See `FrozenBuffer::device_range`.
     pub(crate) fn device_range(&self) -> Result<DeviceRange, PublishError> {
         self.pool.owner.check_owner()?;
-        range_of(&self.pool, self.pool.memory().as_ref(), self.block.block().offset(), self.bytes, true)
+        range_of(&self.pool, self.pool.share.memory.as_ref(), self.block.block().offset(), self.filled.bytes, true)
     }
 
     /// See `FrozenBuffer::part`.
     pub(crate) fn part(&self) -> Result<PoolPart<'_>, PublishError> {
         self.pool.owner.check_owner()?;
-        Ok(PoolPart::to_read(self.pool.memory().as_ref(), self.block.block().offset(), self.bytes))
+        Ok(PoolPart::to_read(self.pool.share.memory.as_ref(), self.block.block().offset(), self.filled.bytes))
     }
 
     fn outside(&self, source: rgaps_os::OutOfRange) -> PublishError {
@@ -298,8 +265,4 @@ fn range_of(
     // A block without bytes has no address.
     let address = if bytes > 0 { memory.device_address(offset).map_err(failed)? } else { 0 };
     Ok(DeviceRange { address, bytes, device: dl_device(pool.node().backend().as_ref()), is_read_only })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
