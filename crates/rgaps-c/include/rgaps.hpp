@@ -361,6 +361,37 @@ class [[nodiscard]] Loan {
   std::unique_ptr<rgaps_loan_t, End> loan_;
 };
 
+/// A buffer of a pool. Fill it, freeze it, and publish it with publishers of the pool, as often as you like. Given back at its end.
+class [[nodiscard]] Buffer {
+ public:
+  /// The memory for the CPU to fill: in place if the CPU can map it, else host memory that freezing copies into the block. An error once it is frozen.
+  template <class T = std::byte>
+  Result<Span<T>> as() {
+    void *data = nullptr;
+    std::uint64_t bytes = 0;
+    if (rgaps_buffer_data(buffer_.get(), &data, &bytes) != RGAPS_OK) return detail::failure();
+    return detail::as<T>(data, bytes);
+  }
+  /// The pointer on the device: for kernels to fill it, and to read it once it is frozen.
+  Result<void *> device_pointer() const {
+    void *pointer = nullptr;
+    const auto status = rgaps_buffer_device_pointer(buffer_.get(), &pointer);
+    return detail::made(status, std::move(pointer));
+  }
+  /// Ends the filling, in stream order: from now on it can be published, and no longer changed.
+  Result<void> freeze(Stream stream = nullptr) { return detail::done(rgaps_buffer_freeze(buffer_.get(), stream)); }
+  /// The handle, for the calls of rgaps.h.
+  rgaps_buffer_t *c() const noexcept { return buffer_.get(); }
+
+ private:
+  friend class Pool;
+  struct End {
+    void operator()(rgaps_buffer_t *buffer) const { rgaps_buffer_release(buffer); }
+  };
+  explicit Buffer(rgaps_buffer_t *buffer) : buffer_(buffer) {}
+  std::unique_ptr<rgaps_buffer_t, End> buffer_;
+};
+
 /// Publishes messages of one kind on one topic. Usable from any thread.
 ///
 ///     auto publisher = node.publisher<rgaps::Bytes>("raw").value();
@@ -412,6 +443,12 @@ class Publisher {
     loans.erase(loans.begin() + static_cast<std::ptrdiff_t>(left), loans.end());
     return detail::made(status, std::move(handles));
   }
+  /// Publishes a frozen buffer of the pool that the publisher was created in, without a copy, and in stream order. See rgaps_publisher_publish_buffer.
+  Result<rgaps_message_handle_t> publish_buffer(const M &meta, const Buffer &buffer, Stream stream = nullptr) const {
+    rgaps_message_handle_t handle{};
+    const auto status = rgaps_publisher_publish_buffer(publisher_.get(), &meta.c(), buffer.c(), stream, &handle);
+    return detail::made(status, std::move(handle));
+  }
   /// The number of subscribers on this host, plus one for each remote host that subscribes.
   std::uint64_t subscriber_count() const { return rgaps_publisher_subscriber_count(publisher_.get()); }
   /// Counters of the publisher and its pool.
@@ -425,6 +462,7 @@ class Publisher {
 
  private:
   friend class Node;
+  friend class Pool;
   struct End {
     void operator()(rgaps_publisher_t *publisher) const { rgaps_publisher_destroy(publisher); }
   };
@@ -599,6 +637,46 @@ class Subscriber {
   std::unique_ptr<rgaps_subscriber_t, End> subscriber_;
 };
 
+/// A pool that publishers of several topics share: one buffer of it can be a message of each. Usable from any thread.
+///
+///     auto pool = node.pool(64 << 20).value();
+///     auto left = pool.publisher<rgaps::Bytes>("left").value();
+///     auto right = pool.publisher<rgaps::Bytes>("right").value();
+///     auto buffer = pool.allocate(5).value();
+///     buffer.as<char>().value()[0] = 'x';
+///     buffer.freeze().value();
+///     left.publish_buffer(rgaps::Bytes::create(5).value(), buffer).value();
+///     right.publish_buffer(rgaps::Bytes::create(5).value(), buffer).value();  // the same bytes, not a copy
+class Pool {
+ public:
+  /// Allocates a buffer. If the pool is full, its QoS decides.
+  Result<Buffer> allocate(std::uint64_t bytes) const {
+    rgaps_buffer_t *buffer = nullptr;
+    const auto status = rgaps_pool_allocate(pool_.get(), bytes, &buffer);
+    return detail::made(status, Buffer(buffer));
+  }
+  /// Creates a publisher in the pool. The default QoS is ROS 2's.
+  template <class M>
+  Result<Publisher<M>> publisher(const std::string &topic,
+                                 const rgaps_publisher_qos_t &qos = rgaps_publisher_qos_default()) const {
+    rgaps_publisher_t *publisher = nullptr;
+    const auto status = rgaps_publisher_create_in_pool(pool_.get(), topic.c_str(), M::kind, &qos, &publisher);
+    return detail::made(status, Publisher<M>(publisher));
+  }
+  /// Bytes in blocks: of buffers, and of messages that are not released.
+  std::uint64_t used_bytes() const { return rgaps_pool_used_bytes(pool_.get()); }
+  /// The handle, for the calls of rgaps.h.
+  rgaps_pool_t *c() const noexcept { return pool_.get(); }
+
+ private:
+  friend class Node;
+  struct End {
+    void operator()(rgaps_pool_t *pool) const { rgaps_pool_destroy(pool); }
+  };
+  explicit Pool(rgaps_pool_t *pool) : pool_(pool) {}
+  std::unique_ptr<rgaps_pool_t, End> pool_;
+};
+
 /// A process's connection to the host's manager. Usable from any thread, but not after fork.
 ///
 ///     auto options = rgaps_node_options_default();
@@ -637,6 +715,12 @@ class Node {
     rgaps_subscriber_t *subscriber = nullptr;
     const auto status = rgaps_subscriber_create(node_.get(), topic.c_str(), M::kind, &qos, &subscriber);
     return detail::made(status, Subscriber<M>(subscriber));
+  }
+  /// Creates a pool of `bytes` bytes that publishers of several topics share. Of the QoS, `exhaustion` and its time-out count. See rgaps_pool_create.
+  Result<Pool> pool(std::uint64_t bytes, const rgaps_publisher_qos_t &qos = rgaps_publisher_qos_default()) const {
+    rgaps_pool_t *pool = nullptr;
+    const auto status = rgaps_pool_create(node_.get(), bytes, &qos, &pool);
+    return detail::made(status, Pool(pool));
   }
   /// The device that has the node's payloads.
   Result<rgaps_device_t> device() const {

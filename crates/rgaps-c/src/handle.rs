@@ -46,10 +46,23 @@ pub enum What {
     Message,
     /// What takes the messages of a ROS subscription.
     Payloads,
+    /// A pool.
+    Pool,
+    /// A buffer.
+    Buffer,
 }
 
 impl What {
-    const ALL: [Self; 6] = [Self::Node, Self::Publisher, Self::Subscriber, Self::Loan, Self::Message, Self::Payloads];
+    const ALL: [Self; 8] = [
+        Self::Node,
+        Self::Publisher,
+        Self::Subscriber,
+        Self::Loan,
+        Self::Message,
+        Self::Payloads,
+        Self::Pool,
+        Self::Buffer,
+    ];
 }
 
 impl fmt::Display for What {
@@ -61,6 +74,8 @@ impl fmt::Display for What {
             Self::Loan => "loan",
             Self::Message => "message",
             Self::Payloads => "payloads object",
+            Self::Pool => "pool",
+            Self::Buffer => "buffer",
         })
     }
 }

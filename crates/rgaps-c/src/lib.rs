@@ -1,7 +1,7 @@
 //! The C API, `include/rgaps.h`: the whole Rust API for programs in other languages.
 //!
 //! `handle` has the handles that C programs hold, `status` the statuses and error texts, `types` the structs of the header. `node`, `metadata`,
-//! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper, `ros` what ROS clients share. `raw` converts C's pointers to Rust's values.
+//! `publisher`, `pool`, `subscriber` and `sample` have the calls, `simple` the calls of the paper, `ros` what ROS clients share. `raw` converts C's pointers to Rust's values.
 //!
 //! Invariants  CC1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. CC2 no panic leaves a call.
 //!             CC3 outputs are written on success only. CC4 no pointer of the caller is kept after the
@@ -18,6 +18,7 @@
 pub mod handle;
 pub mod metadata;
 pub mod node;
+pub mod pool;
 pub mod publisher;
 mod raw;
 pub mod ros;

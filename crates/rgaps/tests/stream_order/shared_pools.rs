@@ -46,17 +46,22 @@ impl Topics {
     }
 }
 
+/// Topics after their first message, which allocates memory and registers segments, and what was published.
+fn warm() -> (Bench, Topics, Source) {
+    let bench = Bench::new(8 * MIB);
+    let topics = Topics::new(&bench, 8 * MIB);
+    let source = bench.source(MIB);
+    topics.publish(&bench, &source);
+    topics.both_read(&source);
+    (bench, topics, source)
+}
+
 #[test]
 fn a_buffer_that_a_stream_fills_is_read_on_both_topics_when_it_is_full() {
     if !on_standin(&[]) {
         return;
     }
-    let bench = Bench::new(8 * MIB);
-    let topics = Topics::new(&bench, 8 * MIB);
-    let source = bench.source(MIB);
-    // The first message allocates memory and registers segments.
-    topics.publish(&bench, &source);
-    topics.both_read(&source);
+    let (bench, topics, source) = warm();
     bench.gpu.hold();
     topics.publish(&bench, &source);
     let stream = topics.other.stream().unwrap();
@@ -76,11 +81,7 @@ fn a_buffer_that_a_device_refuses_to_publish_can_be_published_again() {
     if !on_standin(&[]) {
         return;
     }
-    let bench = Bench::new(8 * MIB);
-    let topics = Topics::new(&bench, 8 * MIB);
-    let source = bench.source(MIB);
-    topics.publish(&bench, &source);
-    topics.both_read(&source);
+    let (bench, topics, _source) = warm();
     // Each first publication fails before it is in a queue.
     let buffer = topics.pool.allocate(MIB).unwrap().freeze_on(&bench.stream).unwrap();
     for publisher in &topics.publishers {
