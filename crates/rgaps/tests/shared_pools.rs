@@ -213,6 +213,26 @@ fn what_a_publisher_left_behind_stays_until_it_is_read() {
 }
 
 #[test]
+fn what_a_publisher_left_behind_is_freed_by_a_successor() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("left-over").unwrap();
+    let mut manager = rgapsd(&dir);
+    let mut source = Source::new(&node(&dir), Exhaustion::Refuse);
+    let reading = node(&dir);
+    let subscriber = subscriber(&reading, "left", 10);
+    let fill = source.publish(&[0]).unwrap();
+    let held = subscriber.wait(LONG).unwrap().unwrap();
+    let [left, _right] = source.publishers;
+    drop(left);
+    manager.kill().unwrap();
+    let _next = rgapsd(&dir);
+    until("the subscriber has handed its slot back", || reading.topics().is_ok_and(|topics| !topics.is_empty()));
+    assert!(is_filled(&held, fill) && source.pool.used_bytes() > 0);
+    drop(held);
+    until("the successor has freed the message", || source.pool.used_bytes() == 0);
+}
+
+#[test]
 fn a_successor_serves_a_shared_pool_to_old_and_new_subscribers() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("successor").unwrap();
