@@ -313,6 +313,11 @@ typedef enum {
 } rgaps_ros_type_t;
 
 /**
+ * A buffer of a shared pool. Fill it from one thread; once it is frozen, any thread may read and publish it.
+ */
+typedef struct rgaps_buffer_t rgaps_buffer_t;
+
+/**
  * A loaned block of a publisher's pool, to be filled. Use it from one thread at a time.
  */
 typedef struct rgaps_loan_t rgaps_loan_t;
@@ -321,6 +326,11 @@ typedef struct rgaps_loan_t rgaps_loan_t;
  * A process's connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread, but not after fork.
  */
 typedef struct rgaps_node_t rgaps_node_t;
+
+/**
+ * A pool that publishers of several topics share. Usable from any thread.
+ */
+typedef struct rgaps_pool_t rgaps_pool_t;
 
 /**
  * Publishes messages of one kind on one topic. Usable from any thread.
@@ -1214,6 +1224,115 @@ rgaps_status_t rgaps_node_device(const rgaps_node_t *node,
  * @param count     the number of topics, which may exceed `capacity`
  */
 rgaps_status_t rgaps_node_topics(const rgaps_node_t *node, rgaps_topic_t *topics, uint64_t capacity, uint64_t *count);
+
+/**
+ * Creates a pool of `bytes` bytes that publishers of several topics share: one buffer of it can be a message of each.
+ *
+ * ```c
+ * rgaps_pool_t *pool;
+ * rgaps_publisher_t *left, *right;
+ * rgaps_buffer_t *buffer;
+ * rgaps_meta_t meta;
+ * void *data;
+ * check(rgaps_pool_create(node, 64 << 20, NULL, &pool));
+ * check(rgaps_publisher_create_in_pool(pool, "left", RGAPS_KIND_BYTES, NULL, &left));
+ * check(rgaps_publisher_create_in_pool(pool, "right", RGAPS_KIND_BYTES, NULL, &right));
+ * check(rgaps_pool_allocate(pool, 5, &buffer));
+ * check(rgaps_buffer_data(buffer, &data, NULL));
+ * memcpy(data, "hello", 5);
+ * check(rgaps_buffer_freeze(buffer, NULL));
+ * check(rgaps_meta_bytes(&meta, 5));
+ * check(rgaps_publisher_publish_buffer(left, &meta, buffer, NULL, NULL));
+ * check(rgaps_publisher_publish_buffer(right, &meta, buffer, NULL, NULL));  // the same bytes, not a copy
+ * rgaps_buffer_release(buffer);
+ * rgaps_pool_destroy(pool);
+ * ```
+ *
+ * @param qos   its `exhaustion` and `exhaustion_timeout_ms` say what `rgaps_pool_allocate` does when the pool is full; NULL takes the default
+ * @param pool  destroy it with `rgaps_pool_destroy`
+ */
+rgaps_status_t rgaps_pool_create(const rgaps_node_t *node,
+                                 uint64_t bytes,
+                                 const rgaps_publisher_qos_t *qos,
+                                 rgaps_pool_t **pool);
+
+/**
+ * Destroys a pool. Its buffers and publishers can still be used; its memory is freed after the last of them. NULL is not an error.
+ */
+void rgaps_pool_destroy(rgaps_pool_t *pool);
+
+/**
+ * Bytes in blocks: of buffers, and of messages that are not released. 0 if the handle is invalid.
+ */
+uint64_t rgaps_pool_used_bytes(const rgaps_pool_t *pool);
+
+/**
+ * Creates a publisher in a pool, like `rgaps_publisher_create`; `pool_bytes` has no effect. Its loans and pushes use the pool, too.
+ *
+ * @param kind       an rgaps_kind_t
+ * @param qos        NULL takes the default
+ * @param publisher  the publisher; destroy it with `rgaps_publisher_destroy`
+ */
+rgaps_status_t rgaps_publisher_create_in_pool(const rgaps_pool_t *pool,
+                                              const char *topic,
+                                              uint32_t kind,
+                                              const rgaps_publisher_qos_t *qos,
+                                              rgaps_publisher_t **publisher);
+
+/**
+ * Allocates a buffer. A buffer that was used before still has its old bytes: fill all of it. If the pool is full, its QoS decides: unread messages of
+ * all its topics are given up, oldest first, then history for late joiners.
+ *
+ * @param buffer  give it back with `rgaps_buffer_release`
+ */
+rgaps_status_t rgaps_pool_allocate(const rgaps_pool_t *pool,
+                                   uint64_t bytes,
+                                   rgaps_buffer_t **buffer);
+
+/**
+ * The memory in which the CPU fills a buffer: the block itself, or, on a GPU, host memory that freezing copies into the block. Valid until the buffer
+ * is frozen or released. A frozen buffer is refused.
+ *
+ * @param bytes  may be NULL
+ */
+rgaps_status_t rgaps_buffer_data(const rgaps_buffer_t *buffer,
+                                 void **data,
+                                 uint64_t *bytes);
+
+/**
+ * The device memory of a buffer. Until it is frozen, kernels and copies fill it there; their work must be in the stream that the buffer is frozen on.
+ * Then they may only read it. Valid until the buffer is released. On the host backend a pointer for the CPU.
+ */
+rgaps_status_t rgaps_buffer_device_pointer(const rgaps_buffer_t *buffer,
+                                           void **pointer);
+
+/**
+ * Ends the filling of a buffer: from now on it can be published, and no longer changed. On a GPU in stream order: the work that the stream has so far
+ * fills it, and `rgaps_publisher_publish_buffer` gets the same stream. If it fails, the buffer can only be released.
+ *
+ * @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host backend.
+ */
+rgaps_status_t rgaps_buffer_freeze(const rgaps_buffer_t *buffer,
+                                   void *stream);
+
+/**
+ * Publishes a frozen buffer with a publisher of its pool, without a copy. It may be published again, on this topic and on others.
+ *
+ * @param meta    describes as many bytes as the buffer has
+ * @param stream  as for `rgaps_buffer_freeze`; subscribers get the message after the work that the stream has so far
+ * @param handle  names the message; may be NULL
+ */
+rgaps_status_t rgaps_publisher_publish_buffer(const rgaps_publisher_t *publisher,
+                                              const rgaps_meta_t *meta,
+                                              const rgaps_buffer_t *buffer,
+                                              void *stream,
+                                              rgaps_message_handle_t *handle);
+
+/**
+ * Gives a buffer back. Messages that have it stay until subscribers release them. If it is not frozen, all device writes to it must be complete. NULL is
+ * not an error.
+ */
+void rgaps_buffer_release(rgaps_buffer_t *buffer);
 
 /**
  * ROS 2's default QoS: reliable, volatile, depth 10. A full pool waits a second.
