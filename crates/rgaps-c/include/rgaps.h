@@ -1280,8 +1280,13 @@ rgaps_status_t rgaps_publisher_create_in_pool(const rgaps_pool_t *pool,
                                               rgaps_publisher_t **publisher);
 
 /**
- * Allocates a buffer. A buffer that was used before still has its old bytes: fill all of it. If the pool is full, its QoS decides: unread messages of
- * all its topics are given up, oldest first, then history for late joiners.
+ * Allocates a buffer. Its bytes are not cleared: fill all of them. If the pool is full, it depends on the pool's QoS:
+ * - RGAPS_REFUSE: RGAPS_NO_SPACE.
+ * - RGAPS_DROP_OLDEST: gives up messages of all topics in the pool, what keep-last subscribers have not read, oldest first, then history; if that is
+ *   not enough, RGAPS_NO_SPACE.
+ * - RGAPS_WAIT: waits at most `exhaustion_timeout_ms`, then gives up the same of subscribers that read nothing meanwhile, or RGAPS_TIMED_OUT.
+ *
+ * Never given up are buffers, held messages, and what keep-all subscribers have not read.
  *
  * @param buffer  give it back with `rgaps_buffer_release`
  */
@@ -1290,8 +1295,8 @@ rgaps_status_t rgaps_pool_allocate(const rgaps_pool_t *pool,
                                    rgaps_buffer_t **buffer);
 
 /**
- * The memory in which the CPU fills a buffer: the block itself, or, on a GPU, host memory that freezing copies into the block. Valid until the buffer
- * is frozen or released. A frozen buffer is refused.
+ * The memory in which the CPU fills a buffer: the block itself, or, if the CPU cannot map it, host memory of zeros that freezing copies over the
+ * whole block; so call it only if the CPU fills the buffer. Valid until the buffer is frozen or released. A frozen buffer is refused.
  *
  * @param bytes  may be NULL
  */
@@ -1300,15 +1305,16 @@ rgaps_status_t rgaps_buffer_data(const rgaps_buffer_t *buffer,
                                  uint64_t *bytes);
 
 /**
- * The device memory of a buffer. Until it is frozen, kernels and copies fill it there; their work must be in the stream that the buffer is frozen on.
- * Then they may only read it. Valid until the buffer is released. On the host backend a pointer for the CPU.
+ * The device memory of a buffer. Until it is frozen, kernels and copies fill it there; their work must be in the stream that the buffer is frozen
+ * on. Then they may only read it. Valid until the buffer is frozen or released: ask again after freezing. On the host backend a pointer for the CPU.
  */
 rgaps_status_t rgaps_buffer_device_pointer(const rgaps_buffer_t *buffer,
                                            void **pointer);
 
 /**
- * Ends the filling of a buffer: from now on it can be published, and no longer changed. On a GPU in stream order: the work that the stream has so far
- * fills it, and `rgaps_publisher_publish_buffer` gets the same stream. If it fails, the buffer can only be released.
+ * Ends the filling of a buffer: from now on it can be published, and no longer changed. On a GPU in stream order: the work that the stream has so
+ * far fills it, and `rgaps_publisher_publish_buffer` gets the same stream. If the device fails, the buffer can only be released, and its bytes stay
+ * in use until the process ends.
  *
  * @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host backend.
  */
@@ -1316,10 +1322,11 @@ rgaps_status_t rgaps_buffer_freeze(const rgaps_buffer_t *buffer,
                                    void *stream);
 
 /**
- * Publishes a frozen buffer with a publisher of its pool, without a copy. It may be published again, on this topic and on others.
+ * Publishes a frozen buffer with a publisher of its pool, without a copy. It may be published again, on this topic and on others. A buffer that is
+ * not frozen, of another pool or of another length than `meta` describes is RGAPS_INVALID_ARGUMENT.
  *
  * @param meta    describes as many bytes as the buffer has
- * @param stream  as for `rgaps_buffer_freeze`; subscribers get the message after the work that the stream has so far
+ * @param stream  the stream of `rgaps_buffer_freeze`, or one that waits for it; subscribers get the message after the work that it has so far
  * @param handle  names the message; may be NULL
  */
 rgaps_status_t rgaps_publisher_publish_buffer(const rgaps_publisher_t *publisher,
@@ -1329,8 +1336,8 @@ rgaps_status_t rgaps_publisher_publish_buffer(const rgaps_publisher_t *publisher
                                               rgaps_message_handle_t *handle);
 
 /**
- * Gives a buffer back. Messages that have it stay until subscribers release them. If it is not frozen, all device writes to it must be complete. NULL is
- * not an error.
+ * Gives a buffer back. Messages that have it stay until subscribers release them. Device work that reads or writes it must be complete, except that
+ * of a stream on which it was published. NULL is not an error.
  */
 void rgaps_buffer_release(rgaps_buffer_t *buffer);
 

@@ -649,7 +649,7 @@ class Subscriber {
 ///     right.publish_buffer(rgaps::Bytes::create(5).value(), buffer).value();  // the same bytes, not a copy
 class Pool {
  public:
-  /// Allocates a buffer. If the pool is full, its QoS decides.
+  /// Allocates a buffer. If the pool is full, the exhaustion given to Node::pool decides. See rgaps_pool_allocate.
   Result<Buffer> allocate(std::uint64_t bytes) const {
     rgaps_buffer_t *buffer = nullptr;
     const auto status = rgaps_pool_allocate(pool_.get(), bytes, &buffer);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rgaps::dynamic::{DynamicPublisher, Kind};
 use rgaps::{FrozenBuffer, Node, Pool, PoolBuffer};
 
-use crate::handle::{BadHandle, Table, What};
+use crate::handle::{Table, What};
 use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
 use crate::publisher::{PUBLISHERS, PublisherObject, rgaps_publisher_t, say};
 use crate::raw;
@@ -56,7 +56,7 @@ impl BufferObject {
         match &mut *self.lock() {
             Content::Filling(buffer) => body(buffer),
             Content::Frozen(_) => Err(Failure::argument("the buffer is frozen: allocate another one, and fill that")),
-            Content::Lost => Err(BadHandle::Released(What::Buffer).into()),
+            Content::Lost => Err(lost()),
         }
     }
 
@@ -64,9 +64,13 @@ impl BufferObject {
         match &*self.lock() {
             Content::Frozen(buffer) => Ok(buffer.clone()),
             Content::Filling(_) => Err(Failure::argument("the buffer is not frozen: call rgaps_buffer_freeze first")),
-            Content::Lost => Err(BadHandle::Released(What::Buffer).into()),
+            Content::Lost => Err(lost()),
         }
     }
+}
+
+fn lost() -> Failure {
+    Failure::argument("freezing the buffer has failed: release it, and allocate another one")
 }
 
 /// Creates a pool of `bytes` bytes that publishers of several topics share: one buffer of it can be a message of each.
@@ -151,8 +155,13 @@ pub unsafe extern "C" fn rgaps_publisher_create_in_pool(
     })
 }
 
-/// Allocates a buffer. A buffer that was used before still has its old bytes: fill all of it. If the pool is full, its QoS decides: unread messages of
-/// all its topics are given up, oldest first, then history for late joiners.
+/// Allocates a buffer. Its bytes are not cleared: fill all of them. If the pool is full, it depends on the pool's QoS:
+/// - RGAPS_REFUSE: RGAPS_NO_SPACE.
+/// - RGAPS_DROP_OLDEST: gives up messages of all topics in the pool, what keep-last subscribers have not read, oldest first, then history; if that is
+///   not enough, RGAPS_NO_SPACE.
+/// - RGAPS_WAIT: waits at most `exhaustion_timeout_ms`, then gives up the same of subscribers that read nothing meanwhile, or RGAPS_TIMED_OUT.
+///
+/// Never given up are buffers, held messages, and what keep-all subscribers have not read.
 ///
 /// @param buffer  give it back with `rgaps_buffer_release`
 #[unsafe(no_mangle)]
@@ -170,8 +179,8 @@ pub unsafe extern "C" fn rgaps_pool_allocate(
     })
 }
 
-/// The memory in which the CPU fills a buffer: the block itself, or, on a GPU, host memory that freezing copies into the block. Valid until the buffer
-/// is frozen or released. A frozen buffer is refused.
+/// The memory in which the CPU fills a buffer: the block itself, or, if the CPU cannot map it, host memory of zeros that freezing copies over the
+/// whole block; so call it only if the CPU fills the buffer. Valid until the buffer is frozen or released. A frozen buffer is refused.
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
@@ -192,8 +201,8 @@ pub unsafe extern "C" fn rgaps_buffer_data(
     })
 }
 
-/// The device memory of a buffer. Until it is frozen, kernels and copies fill it there; their work must be in the stream that the buffer is frozen on.
-/// Then they may only read it. Valid until the buffer is released. On the host backend a pointer for the CPU.
+/// The device memory of a buffer. Until it is frozen, kernels and copies fill it there; their work must be in the stream that the buffer is frozen
+/// on. Then they may only read it. Valid until the buffer is frozen or released: ask again after freezing. On the host backend a pointer for the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_buffer_device_pointer(
     buffer: *const rgaps_buffer_t,
@@ -204,15 +213,16 @@ pub unsafe extern "C" fn rgaps_buffer_device_pointer(
         let range = match &*BUFFERS.look_up(buffer as u64)?.lock() {
             Content::Filling(buffer) => buffer.device_range()?,
             Content::Frozen(buffer) => buffer.device_range()?,
-            Content::Lost => return Err(BadHandle::Released(What::Buffer).into()),
+            Content::Lost => return Err(lost()),
         };
         pointer.write(range.address as *mut c_void);
         Ok(())
     })
 }
 
-/// Ends the filling of a buffer: from now on it can be published, and no longer changed. On a GPU in stream order: the work that the stream has so far
-/// fills it, and `rgaps_publisher_publish_buffer` gets the same stream. If it fails, the buffer can only be released.
+/// Ends the filling of a buffer: from now on it can be published, and no longer changed. On a GPU in stream order: the work that the stream has so
+/// far fills it, and `rgaps_publisher_publish_buffer` gets the same stream. If the device fails, the buffer can only be released, and its bytes stay
+/// in use until the process ends.
 ///
 /// @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host backend.
 #[unsafe(no_mangle)]
@@ -232,15 +242,16 @@ pub unsafe extern "C" fn rgaps_buffer_freeze(buffer: *const rgaps_buffer_t, stre
                 *content = Content::Frozen(frozen);
                 Err(Failure::argument("the buffer is frozen already"))
             }
-            Content::Lost => Err(BadHandle::Released(What::Buffer).into()),
+            Content::Lost => Err(lost()),
         }
     })
 }
 
-/// Publishes a frozen buffer with a publisher of its pool, without a copy. It may be published again, on this topic and on others.
+/// Publishes a frozen buffer with a publisher of its pool, without a copy. It may be published again, on this topic and on others. A buffer that is
+/// not frozen, of another pool or of another length than `meta` describes is RGAPS_INVALID_ARGUMENT.
 ///
 /// @param meta    describes as many bytes as the buffer has
-/// @param stream  as for `rgaps_buffer_freeze`; subscribers get the message after the work that the stream has so far
+/// @param stream  the stream of `rgaps_buffer_freeze`, or one that waits for it; subscribers get the message after the work that it has so far
 /// @param handle  names the message; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_publish_buffer(
@@ -262,8 +273,8 @@ pub unsafe extern "C" fn rgaps_publisher_publish_buffer(
     })
 }
 
-/// Gives a buffer back. Messages that have it stay until subscribers release them. If it is not frozen, all device writes to it must be complete. NULL is
-/// not an error.
+/// Gives a buffer back. Messages that have it stay until subscribers release them. Device work that reads or writes it must be complete, except that
+/// of a stream on which it was published. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_buffer_release(buffer: *mut rgaps_buffer_t) {
     let _ = guard(|| {

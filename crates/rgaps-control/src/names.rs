@@ -84,8 +84,7 @@ impl TopicKey {
         Ok(Self { domain, name: format!("/{tokens}") })
     }
 
-    /// The topic of a pool that several publishers of a process share: it is no one's to subscribe to, and is not announced to other hosts. `number`
-    /// tells it from those of other pools.
+    /// The topic of a shared pool: it carries no messages, and other hosts do not hear of it. `number` makes the name unique.
     pub fn of_pool(domain: u32, number: u64) -> Self {
         Self { domain, name: format!("{POOL_TOPICS}{number:x}") }
     }

@@ -9,8 +9,9 @@ use crate::endpoint::shared_pool::{BufferInner, FrozenInner};
 
 /// A buffer of a shared pool, to be filled. Dropping it gives its bytes back to the pool; all writes there must be complete by then.
 ///
-/// On a GPU, let a kernel fill it in place (`device_range`). If you use it as a slice there, you fill host memory, which `freeze` copies.
-/// The slice is empty in a forked child, where the pool is not mapped.
+/// On a GPU whose memory the CPU cannot map, fill it either by kernels (`device_range`, `part`) or as a slice, not both: the slice is host memory
+/// that begins as zeros, and once it was borrowed mutably, `freeze` copies all of it over the block. The slice is empty in a forked child, where the
+/// pool is not mapped.
 ///
 /// ```
 /// # use rgaps::{Exhaustion, Node};
@@ -35,7 +36,8 @@ impl PoolBuffer {
         Ok(FrozenBuffer { inner: self.inner.freeze(None)? })
     }
 
-    /// Like `freeze`, for a buffer that the work which the stream has so far fills: publish it with `Publisher::publish_buffer_on` on that stream.
+    /// Like `freeze`, in stream order: the work that the stream has so far fills the buffer. Publish it with `Publisher::publish_buffer_on`. If the
+    /// device fails, the buffer is lost, and its bytes stay allocated until the process ends, since the device may still write them.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, Node, types::Bytes};
@@ -83,14 +85,16 @@ impl DerefMut for PoolBuffer {
 }
 
 /// A filled buffer of a shared pool, for `Publisher::publish_buffer`. Cheap to clone; every clone is the same bytes. They are given back to the pool
-/// when all clones are dropped, and subscribers have released all messages that have them.
+/// when all clones are dropped, and subscribers have released all messages that have them. Drop the last clone only when device work that reads or
+/// fills the bytes is complete. A message of `publish_buffer_on` keeps them until the work of its stream is complete.
 #[derive(Clone, Debug)]
 pub struct FrozenBuffer {
     pub(crate) inner: FrozenInner,
 }
 
 impl FrozenBuffer {
-    /// The bytes. Returns an error if the CPU cannot read them (on a GPU: copy them out with `part`), and in a forked child.
+    /// The bytes. Returns an error if they were frozen on a stream of a GPU, or the CPU cannot read them (copy them out with `part`), and in a forked
+    /// child.
     pub fn bytes(&self) -> Result<&[u8], PublishError> {
         self.inner.bytes()
     }
@@ -105,7 +109,7 @@ impl FrozenBuffer {
         self.len() == 0
     }
 
-    /// The memory for kernels to read.
+    /// The memory for kernels to read. If the node's device has no peer access to the pool, they cannot: copy the bytes out with `part`.
     pub fn device_range(&self) -> Result<DeviceRange, PublishError> {
         self.inner.device_range()
     }

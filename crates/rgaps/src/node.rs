@@ -248,7 +248,8 @@ impl Node {
 
     /// Creates a pool of `bytes` bytes that publishers of several topics share: one block of it can be a message of each.
     ///
-    /// If it is full, `Pool::allocate` does what `exhaustion` says, across all topics.
+    /// It is on the host's device. If it is full, `Pool::allocate` does what `exhaustion` says, across all topics. Only publishers that
+    /// `Pool::publisher` makes publish its buffers: those of another node need a copy, also in the same process.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, Node, types::Bytes};

@@ -39,11 +39,12 @@ impl Pool {
         Self { inner }
     }
 
-    /// Allocates a buffer of `bytes` bytes. A buffer that was used before still has its old bytes.
+    /// Allocates a buffer of `bytes` bytes. They are not cleared: fill all of them.
     ///
     /// If the pool is full, the pool's `Exhaustion` decides. `DropOldest`, and `Wait` after its time-out (for subscribers that read nothing
     /// meanwhile), give up messages of all topics in the pool: what keep-last subscribers have not read, oldest first, then history for late joiners.
-    /// Buffers that this process has are never given up.
+    /// Never given up are buffers, held messages, and what keep-all subscribers have not read. Unlike a loan, an allocation that fails in the end may
+    /// have given up others in vain.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, LoanError, Node, PublishError};
@@ -93,7 +94,8 @@ impl Pool {
         PublisherInner::make(self.inner.node(), topic, type_name, qos, Some(self.inner.share()))
     }
 
-    /// Bytes in blocks: of buffers, and of messages that are not released. 0 in a forked child, where the pool is not mapped.
+    /// Bytes of the blocks in use: of buffers, and of messages that are not released. A block is a multiple of 256 B, and up to 1/32 longer than
+    /// requested. 0 in a forked child, where the pool is not mapped.
     pub fn used_bytes(&self) -> u64 {
         if !self.inner.node().is_owner() {
             return 0;

@@ -136,7 +136,8 @@ impl<T: Meta> Publisher<T> {
     /// Publishes a buffer of the pool that this publisher was created in (`Pool::publisher`), without a copy. The same buffer may be published again,
     /// on this topic and on others: subscribers of all of them read the same bytes.
     ///
-    /// The publisher's QoS decides what happens if it has too many messages that are not released (`Exhaustion`).
+    /// Returns an error if the buffer is of another pool (`AnotherPool`), if `meta` describes another number of bytes (`Length`), and if all messages
+    /// that the publisher may have (`message_count`) are in use and its `Exhaustion` makes no room (`NoSpace`). It needs no free bytes.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, Node, types::{Encoding, Image}};
@@ -160,8 +161,9 @@ impl<T: Meta> Publisher<T> {
         self.inner.publish_frozen(meta, &buffer.inner.block, buffer.inner.filled, None)
     }
 
-    /// Like `publish_buffer`, for a buffer that the work which the stream has so far fills. Publish it on that stream as often as you publish it
-    /// before the work is complete. If the device fails, subscribers skip the message.
+    /// Like `publish_buffer`, for a buffer that the work which `stream` has so far fills: subscribers get the message when that work is complete.
+    /// Until then, publish the buffer only by this call, and on the same stream or one that waits for it: `publish_buffer` would hand out unfinished
+    /// bytes. If the device fails, subscribers skip the message (`SubscriberStatistics::poisoned`).
     pub fn publish_buffer_on(
         &self,
         meta: &T,

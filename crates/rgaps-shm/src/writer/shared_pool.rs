@@ -1,13 +1,13 @@
 //! A pool that several ports of one process allocate in, so that one block can be a message of several topics.
 //!
 //! ```text
-//!   allocate ──▶ Block (its owner fills it) ──freeze──▶ Arc<FrozenBlock> ──publish_frozen──▶ an entry of each topic's table
+//!   allocate ──▶ Block (its owner fills it) ──freeze──▶ Arc<FrozenBlock> ──try_loan_frozen, publish──▶ an entry of each table
 //!                  │ free                                   │ dropped                           │ reclaimed
 //!                  ▼                                        ▼                                   ▼
 //!                free ◀──────────────────── when the last of these has gone ────────────────────┘
 //! ```
 //!
-//! Invariants  SP1 a frozen block is never written again: nothing gives out its `Block` for writing. SP2 its last `Arc` frees it, once.
+//! Invariants  SP1 the CPU never writes a frozen block: nothing gives out its `Block` for that. (A stream may still fill it.) SP2 its last `Arc` frees it, once.
 //!             SP3 a publisher that leaves does not free the blocks of messages that subscribers may still read: `LeftMessages` keeps them until the
 //!             manager has freed their entries.
 //! Deaths      of the process: as with a pool of one port, the manager releases the pool as a whole, when no topic has a message in it any more. Of

@@ -8,7 +8,7 @@ use rgaps_shm::{LeftMessages, SharedPool, WriterPort};
 
 use crate::endpoint::members::Endpoint;
 
-/// A share of a pool.
+/// What all publishers of one shared pool use.
 #[derive(Debug)]
 pub(crate) struct PoolShare {
     /// The topic and slot of the publisher to which the memory belongs.

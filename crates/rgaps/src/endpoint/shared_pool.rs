@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rgaps_control::{PublisherQos, TopicKey};
-use rgaps_device::{DeviceError, DeviceRange, PoolMemory, PoolPart, Stream};
+use rgaps_device::{DeviceError, DeviceKind, DeviceRange, PoolMemory, PoolPart, Stream};
+use rgaps_os::OutOfRange;
 use rgaps_shm::writer::space::{CutOff, NoSpace, PortError};
 use rgaps_shm::{Block, Exhaustion, FrozenBlock, LoanError, Origin};
 
@@ -160,6 +161,8 @@ pub(crate) struct FrozenInner {
     pool: Arc<PoolInner>,
     pub(crate) block: Arc<FrozenBlock>,
     pub(crate) filled: Filled,
+    /// Whether work of a stream may still fill it.
+    is_in_stream_order: bool,
 }
 
 impl BufferInner {
@@ -184,7 +187,12 @@ impl BufferInner {
         }
         let origin = if self.filling.is_in_place() { Origin::Loaned } else { Origin::Pushed };
         let block = self.pool.share.blocks.freeze(block);
-        Ok(FrozenInner { pool: self.pool.clone(), block, filled: Filled { bytes: self.bytes, origin } })
+        Ok(FrozenInner {
+            pool: self.pool.clone(),
+            block,
+            filled: Filled { bytes: self.bytes, origin },
+            is_in_stream_order: stream.is_some(),
+        })
     }
 
     /// See `PoolBuffer::device_range`.
@@ -233,6 +241,11 @@ impl FrozenInner {
     /// See `FrozenBuffer::bytes`.
     pub(crate) fn bytes(&self) -> Result<&[u8], PublishError> {
         self.pool.owner.check_owner()?;
+        // The CPU must not read what a device may be writing. Streams of the host backend have done their work.
+        if self.is_in_stream_order && self.pool.share.memory.kind() != DeviceKind::Host {
+            let offset = self.block.block().offset();
+            return Err(self.outside(OutOfRange { offset, bytes: self.filled.bytes, mapped: 0 }));
+        }
         let block = self.pool.share.memory.block(self.block.block().range());
         Ok(&block.map_err(|source| self.outside(source))?[..self.filled.bytes as usize])
     }
@@ -249,7 +262,7 @@ impl FrozenInner {
         Ok(PoolPart::to_read(self.pool.share.memory.as_ref(), self.block.block().offset(), self.filled.bytes))
     }
 
-    fn outside(&self, source: rgaps_os::OutOfRange) -> PublishError {
+    fn outside(&self, source: OutOfRange) -> PublishError {
         PublishError::Block { topic: self.pool.owner.topic.clone(), source }
     }
 }
