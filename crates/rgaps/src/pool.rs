@@ -43,8 +43,8 @@ impl Pool {
     ///
     /// If the pool is full, the pool's `Exhaustion` decides. `DropOldest`, and `Wait` after its time-out (for subscribers that read nothing
     /// meanwhile), give up messages of all topics in the pool: what keep-last subscribers have not read, oldest first, then history for late joiners.
-    /// Never given up are buffers, held messages, and what keep-all subscribers have not read. Unlike a loan, an allocation that fails in the end may
-    /// have given up others in vain.
+    /// Never given up are buffers, held messages, what keep-all subscribers have not read, and unread messages of publishers that were dropped.
+    /// Unlike a loan, an allocation that fails in the end may have given up others in vain.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, LoanError, Node, PublishError};

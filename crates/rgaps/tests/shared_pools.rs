@@ -186,6 +186,29 @@ fn history_is_given_up_last() {
 }
 
 #[test]
+fn a_loan_takes_what_another_topic_no_longer_needs_before_its_own_history() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unneeded").unwrap();
+    let _manager = rgapsd(&dir);
+    let node = node(&dir);
+    let mut source = Source::new(&node, Exhaustion::DropOldest);
+    let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 2, ..PublisherQos::default() };
+    let map = source.pool.publisher_with::<Bytes>("map", latched).unwrap();
+    for byte in [1, 2] {
+        map.push(&Bytes::new(BYTES), &[byte; BYTES as usize]).unwrap();
+    }
+    // Nobody reads these, and their publisher loans nothing more.
+    for _ in 0..6 {
+        source.publish(&[0]).unwrap();
+    }
+    drop(map.loan(Bytes::new(BYTES)).unwrap());
+    let late = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
+    let late = node.subscriber_with::<Bytes>("map", late).unwrap();
+    let kept: Vec<u8> = std::iter::from_fn(|| late.take().unwrap()).map(|sample| sample.bytes()[0]).collect();
+    assert_eq!(kept, [1, 2]);
+}
+
+#[test]
 fn what_a_publisher_left_behind_stays_until_it_is_read() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("left").unwrap();

@@ -34,6 +34,13 @@ impl WriterPort {
         Ok(LoanedMessage { message, block: MessageBlock::Frozen(block.clone()) })
     }
 
+    /// Loans a block if there is one, after freeing what nobody needs: gives up nothing, not even history.
+    pub fn try_loan_unneeded(&mut self, bytes: u64) -> Result<LoanedMessage, LoanError> {
+        self.check()?;
+        self.reclaim();
+        self.try_once(bytes)
+    }
+
     /// The pool, if other ports of this process allocate in it, too.
     pub fn shared_pool(&self) -> Option<&SharedPool> {
         match &self.allocator {

@@ -320,8 +320,10 @@ impl WriterPort {
         crash::point("publish.described");
         let kept = spec.history_depth > 0;
         if !self.segment.words(message.index).complete(message.generation, self.slot.index, state, kept) {
-            if state != State::Published {
-                std::mem::forget(loan);
+            match state {
+                State::Published => self.allocator.reclaim(loan.block),
+                // A stream will still write to the block.
+                _ => std::mem::forget(loan),
             }
             return Err(self.cut_off().into());
         }

@@ -291,7 +291,7 @@ impl PublisherInner {
 
     fn try_loan(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         if let Some(shared) = &self.shared {
-            let at_once = self.port().try_loan(bytes, Exhaustion::Refuse);
+            let at_once = self.port().try_loan_unneeded(bytes);
             let Err(LoanError::Pool(_)) = at_once else { return at_once };
             // Before this publisher gives anything up: messages of others that nobody needs.
             shared.reclaim();

@@ -138,10 +138,15 @@ impl PoolInner {
 
     fn give_up_one(&self, exhaustion: Exhaustion) -> bool {
         let ports = self.share.ports();
-        let with_oldest = ports.iter().filter_map(|port| Some((lock(port).oldest_unread(exhaustion)?, port)));
-        let oldest = with_oldest.min_by_key(|(published, _)| *published);
-        oldest.is_some_and(|(_, port)| lock(port).drop_unread(exhaustion))
-            || ports.iter().any(|port| lock(port).give_up_history())
+        // A subscriber may read the oldest one meanwhile: then the next one is it.
+        for _ in 0..ports.len().saturating_mul(2) {
+            let with_oldest = ports.iter().filter_map(|port| Some((lock(port).oldest_unread(exhaustion)?, port)));
+            let Some((_, port)) = with_oldest.min_by_key(|(published, _)| *published) else { break };
+            if lock(port).drop_unread(exhaustion) {
+                return true;
+            }
+        }
+        ports.iter().any(|port| lock(port).give_up_history())
     }
 }
 
@@ -174,7 +179,8 @@ impl BufferInner {
     /// See `PoolBuffer::freeze`.
     pub(crate) fn freeze(mut self, stream: Option<&Stream>) -> Result<FrozenInner, PublishError> {
         let owner = &self.pool.owner;
-        owner.check_attached()?;
+        // It needs no manager: a pool that is cut off must not free what a stream fills.
+        owner.check_owner()?;
         let Some(mut block) = self.block.take() else { unreachable!("only freeze and drop take it") };
         if let Err(error) = self.filling.complete(owner, &mut block, self.bytes, stream) {
             // A device that did not answer may still write into the block.
