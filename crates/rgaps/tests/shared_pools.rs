@@ -208,6 +208,22 @@ fn a_loan_takes_what_another_topic_no_longer_needs_before_its_own_history() {
 }
 
 #[test]
+fn a_publisher_whose_entries_are_all_unread_drops_the_oldest() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("entries").unwrap();
+    let _manager = rgapsd(&dir);
+    let node = node(&dir);
+    let source = Source::new(&node, Exhaustion::DropOldest);
+    let slow = subscriber(&node, "left", 1000);
+    for number in 0..600_u64 {
+        source.publishers[0].push(&Bytes::new(8), &number.to_le_bytes()).unwrap();
+    }
+    let last = std::iter::from_fn(|| slow.take().unwrap()).last().unwrap();
+    assert_eq!(last.bytes(), 599_u64.to_le_bytes());
+    assert!(slow.statistics().lost > 0);
+}
+
+#[test]
 fn what_a_publisher_left_behind_stays_until_it_is_read() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("left").unwrap();

@@ -291,10 +291,14 @@ impl PublisherInner {
 
     fn try_loan(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         if let Some(shared) = &self.shared {
+            // Not matched in place: the port would stay locked, and `reclaim` locks it.
             let at_once = self.port().try_loan_unneeded(bytes);
-            let Err(LoanError::Pool(_)) = at_once else { return at_once };
-            // Before this publisher gives anything up: messages of others that nobody needs.
-            shared.reclaim();
+            match at_once {
+                // Before this publisher gives anything up: messages of others that nobody needs.
+                Err(LoanError::Pool(_)) => shared.reclaim(),
+                Err(LoanError::Messages(_)) => {}
+                done => return done,
+            }
         }
         self.port().try_loan(bytes, exhaustion)
     }
