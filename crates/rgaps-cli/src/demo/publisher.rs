@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::scene::{Photograph, Planes, Ripples, Scene};
 
 /// How long a stalled subscriber may delay the publisher.
-const PATIENCE_MS: u64 = 20_000;
+const PATIENCE_MS: u64 = 60_000;
 /// How long to wait for all subscribers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often to check for subscribers: another host's are known only once its manager has announced them.
