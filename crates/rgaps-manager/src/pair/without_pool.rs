@@ -67,6 +67,25 @@ fn a_sender_keeps_as_many_messages_without_a_pool_as_its_depth_and_counts_others
 }
 
 #[test]
+fn the_oldest_message_is_first_though_its_pool_is_handed_back_in_the_middle_of_a_look() {
+    let (pair, _subscriber, mut late, _pools) = with_late_publisher(20, 256);
+    let file = SubscriberFile::create().unwrap();
+    let slot =
+        pair.topic.slot_table.admit_subscriber(&SubscriberSpec { depth: 20, ..Default::default() }, &file).unwrap();
+    let pages = pair.topic.slot_table.pages(slot).unwrap();
+    let mut reader = ReaderPort::new(pair.topic.segment.clone(), pages, false).unwrap();
+    late.send(&pair, 2);
+    let mut kept = crate::without_pool::WithoutPool::default();
+    for _ in 0..2 {
+        kept.keep(reader.take().unwrap().unwrap(), crate::envelope::Source::Queue);
+    }
+    let looks = std::cell::Cell::new(0);
+    let from_the_second_look_on = |_| looks.replace(looks.get() + 1) > 0;
+    let (first, _) = kept.take_first(from_the_second_look_on).unwrap();
+    assert_eq!(first.info().sequence, 1);
+}
+
+#[test]
 fn a_publisher_with_few_messages_and_without_a_pool_delays_no_other() {
     let (mut pair, mut subscriber, mut late, pools) = with_late_publisher(20, 4);
     for sent in 1..=3 {
