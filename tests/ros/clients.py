@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "rgaps_ros" / "test"))
-from world import ROUTER_SERVES, discovery, has_rmw, router_of_zenoh  # noqa: E402
+from world import CLOSING_FAILS, ROUTER_SERVES, discovery, has_rmw, router_of_zenoh  # noqa: E402
 
 RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_zenoh_cpp", "rmw_rgaps")
 # Long enough for a busy machine; a program that takes longer hangs.
@@ -72,8 +72,14 @@ class Program:
         return line.decode()
 
     def end(self):
+        """Its exit status. It is 0 also if rmw_zenoh_cpp could not close its session, which comes after all that the program does."""
         self.process.stdin.close()
-        return self.process.wait(LONG)
+        status = self.process.wait(LONG)
+        rest = self.pending + self.process.stdout.read()
+        if status in (1, -signal.SIGABRT) and CLOSING_FAILS.encode() in rest:
+            print(f"ended with {status}, since rmw_zenoh_cpp could not close its session (ros2/rmw_zenoh issue 993)", file=sys.stderr)
+            return 0
+        return status
 
     def kill(self):
         if self.process.poll() is None:
