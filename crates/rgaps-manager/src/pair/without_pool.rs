@@ -67,7 +67,7 @@ fn a_sender_keeps_as_many_messages_without_a_pool_as_its_depth_and_counts_others
 }
 
 #[test]
-fn the_oldest_message_is_first_though_its_pool_is_handed_back_in_the_middle_of_a_look() {
+fn the_oldest_message_is_first_though_its_pool_is_handed_back_during_a_look() {
     let (pair, _subscriber, mut late, _pools) = with_late_publisher(20, 256);
     let file = SubscriberFile::create().unwrap();
     let slot =
