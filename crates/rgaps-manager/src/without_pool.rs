@@ -21,7 +21,7 @@ impl WithoutPool {
 
     /// Takes the oldest message whose publisher is in such a slot.
     pub(crate) fn take_first(&mut self, is_meant: impl Fn(PublisherSlot) -> bool) -> Option<(Held, Source)> {
-        // A pool may be handed back meanwhile, and then a slot is meant only from its second message on.
+        // If a pool is handed back during this look, only a later message of its slot is found: take the slot's oldest all the same.
         let slot = self.0.iter().map(|(held, _)| held.pool()).find(|slot| is_meant(*slot))?;
         let place = self.0.iter().position(|(held, _)| held.pool() == slot)?;
         self.0.remove(place)

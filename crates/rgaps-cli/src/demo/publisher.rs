@@ -12,8 +12,9 @@ use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
 use crate::scene::{Photograph, Planes, Ripples, Scene};
 
-/// How long a stalled subscriber may delay the publisher.
-const PATIENCE_MS: u64 = 60_000;
+/// How long a stalled subscriber may delay the publisher. Shorter than the silence after which the demo counts as hung, so that the publisher's own error
+/// is shown.
+const PATIENCE_MS: u64 = 45_000;
 /// How long to wait for all subscribers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often to check for subscribers: another host's are known only once its manager has announced them.
