@@ -226,6 +226,28 @@ pub trait Backend: Debug + Send + Sync {
     /// Starts a copy of the caller's device memory into a pool, in stream order: the one copy of `push_on`. One driver call for any size.
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError>;
 
+    /// Starts a copy of a part of one pool to the start of a part of another, or of the same one, in stream order. Both must stay until the
+    /// completion says that it is made. A device that cannot copy from pool to pool copies by way of host memory, and the call waits for that.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rgaps_device::{Backend, Choice, PoolPart, PoolSpec, open};
+    ///
+    /// let backend = open(Choice::Auto)?.backend;
+    /// let spec = PoolSpec { name: "camera".to_owned(), bytes: 1 << 20 };
+    /// let (from, to) = (backend.create_pool(&spec)?, backend.create_pool(&spec)?);
+    /// let stream = backend.stream()?;
+    /// backend.copy_in(&stream, b"hello", PoolPart::of(&*from, 0))?;
+    /// let copied = backend.copy_across(&stream, PoolPart::to_read(&*from, 0, 5), PoolPart::of(&*to, 256))?;
+    /// copied.wait(Duration::from_secs(1))?;
+    /// let mut found = [0; 5];
+    /// backend.copy_out(&stream, PoolPart::of(&*to, 256), &mut found)?;
+    /// assert_eq!(&found, b"hello");
+    /// # Ok::<(), rgaps_device::DeviceError>(())
+    /// ```
+    fn copy_across(&self, stream: &Stream, from: PoolPart<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError>;
+
     /// Memory on the device in which kernels fill a block, if the device has no peer access to the pool. `None`: it has, and kernels work in
     /// place. Drop it only when no stream except that of `copy_scratch` still uses it.
     fn scratch(&self, bytes: u64) -> Result<Option<Arc<dyn PoolMemory>>, DeviceError> {
@@ -256,4 +278,17 @@ pub trait Backend: Debug + Send + Sync {
     fn as_cuda(&self) -> Option<&crate::cuda::CudaBackend> {
         None
     }
+}
+
+/// Makes a copy between pools for a device that cannot: out to host memory, and in from there.
+pub(crate) fn copy_by_way_of_host(
+    backend: &dyn Backend,
+    stream: &Stream,
+    from: PoolPart<'_>,
+    to: PoolPart<'_>,
+) -> Result<Completion, DeviceError> {
+    to.check_fill(from.bytes())?;
+    let mut bytes = vec![0; from.bytes() as usize];
+    backend.copy_out(stream, from, &mut bytes)?;
+    backend.copy_in(stream, &bytes, to)
 }

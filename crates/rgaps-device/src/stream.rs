@@ -40,6 +40,12 @@ pub trait StreamBody: Debug + Send + Sync {
     /// for at most `timeout`.
     fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
 
+    /// Whether `wait_value` returns at once.
+    fn can_wait_for(&self, word: &StreamWord<'_>) -> bool {
+        let _ = word;
+        true
+    }
+
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
@@ -170,6 +176,11 @@ impl Stream {
             Some(body) => body.wait_value(word, value, timeout),
             None => word.wait(value, timeout),
         }
+    }
+
+    /// Whether `wait_value` returns at once: the device waits for the word, not the caller.
+    pub fn can_wait_for(&self, word: &StreamWord<'_>) -> bool {
+        self.0.as_ref().is_some_and(|body| body.can_wait_for(word))
     }
 
     /// The backend's stream; `None`: work is immediate.

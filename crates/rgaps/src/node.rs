@@ -264,6 +264,23 @@ impl Node {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pool(&self, bytes: u64, exhaustion: Exhaustion) -> Result<Pool, NodeError> {
+        self.pool_of(Some(bytes), exhaustion)
+    }
+
+    /// Like `pool`, with the configuration's `pool_bytes`.
+    ///
+    /// ```
+    /// # use rgaps::{Exhaustion, Node};
+    /// # let _host = rgaps_testing::example_host();
+    /// let pool = Node::new("camera")?.default_pool(Exhaustion::DropOldest)?;
+    /// assert!(pool.allocate(100 << 20).is_ok(), "128 MiB, if nothing else is configured");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn default_pool(&self, exhaustion: Exhaustion) -> Result<Pool, NodeError> {
+        self.pool_of(None, exhaustion)
+    }
+
+    fn pool_of(&self, bytes: Option<u64>, exhaustion: Exhaustion) -> Result<Pool, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
         let inner = node.session.make(|| PoolInner::make(node, bytes, exhaustion))?;

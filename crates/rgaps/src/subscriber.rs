@@ -362,6 +362,32 @@ impl<T: Meta> Subscriber<T> {
         self.take_by_handle_unless(handle, timeout, Some(stream), || false)
     }
 
+    /// Like `take_by_handle_on`, but only if that needs no waiting, also not for the manager, which must tell where the first message of a publisher is.
+    /// `None`: it is still to come; take it later.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rgaps::{MessageHandle, Node, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// let stream = node.stream()?;
+    /// let sample = match subscriber.try_take_by_handle_on(&handle, &stream)? {
+    ///     Some(sample) => sample,
+    ///     None => subscriber.take_by_handle_on(&handle, Duration::from_secs(1), &stream)?,
+    /// };
+    /// assert_eq!(sample.bytes(), b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_take_by_handle_on(
+        &self,
+        handle: &MessageHandle,
+        stream: &Stream,
+    ) -> Result<Option<Sample<T>>, TakeByHandleError> {
+        Ok(self.taker.try_take_by_handle_on(handle, stream)?.map(Sample::new))
+    }
+
     /// Like `take_by_handle`, or `take_by_handle_on` with a stream, but stops waiting when `is_over` returns true. `is_over` is called ten times a
     /// second while the message or its bytes are missing, and at once after `wake_waiters`. The error is then `NotHere`, and a message that had
     /// arrived without its bytes is released.

@@ -40,7 +40,7 @@ use self::memory::{DeviceAccess, Registration};
 use self::no_peer::NoPeer;
 use self::scratch::Scratch;
 use self::stream::{CudaStream, Unregistered, refusal};
-use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
+use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart, copy_by_way_of_host};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
@@ -320,6 +320,23 @@ impl Backend for CudaBackend {
             PoolAddress::NoPeer(at) => self.send(stream, from.address(), at, from.bytes())?,
         }
         Ok(())
+    }
+
+    fn copy_across(&self, stream: &Stream, from: PoolPart<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        let own = self.own_stream(stream)?;
+        let bytes = from.bytes();
+        let source = self.address(from, bytes, DeviceAccess::Read)?;
+        let target = self.address(to, bytes, DeviceAccess::ReadWrite)?;
+        let (PoolAddress::Direct(source), PoolAddress::Direct(target)) = (source, target) else {
+            return copy_by_way_of_host(self, stream, from, to);
+        };
+        if bytes > 0 {
+            let _entered = own.enter()?;
+            // SAFETY: both ranges were checked, and by the contract of the call both parts stay until the copy is made.
+            unsafe { self.device.driver().copy_device(target, source, bytes as usize, own.handle()) }?;
+        }
+        let _source_stays = started(stream, from.pool);
+        Ok(started(stream, to.pool))
     }
 
     fn scratch(&self, bytes: u64) -> Result<Option<Arc<dyn PoolMemory>>, DeviceError> {

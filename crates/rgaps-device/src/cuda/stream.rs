@@ -161,6 +161,10 @@ impl StreamBody for CudaStream {
         Ok(launched?)
     }
 
+    fn can_wait_for(&self, word: &StreamWord<'_>) -> bool {
+        self.device.can_wait_for(word)
+    }
+
     fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         if !self.device.can_wait_for(word) {
             return word.wait(value, timeout);

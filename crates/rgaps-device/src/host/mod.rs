@@ -111,6 +111,12 @@ impl Backend for HostBackend {
         own(to.pool)?.mapping().copy_in(to.offset, from.as_host_bytes())?;
         Ok(())
     }
+
+    fn copy_across(&self, stream: &Stream, from: PoolPart<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        to.check_fill(from.bytes())?;
+        own(to.pool)?.mapping().copy_from(to.offset, own(from.pool)?.mapping(), from.offset, from.bytes())?;
+        Ok(Completion::of(stream))
+    }
 }
 
 /// A plain mapping: the CPU writes and reads the words itself.

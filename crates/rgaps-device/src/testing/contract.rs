@@ -227,6 +227,11 @@ fn device_memory_is_copied_within_the_device_and_read_back(backend: &dyn Backend
         assert!(backend.copy_within(&stream, &part, place).is_err(), "beyond the pool");
         assert!(backend.copy_out(&stream, place, &mut found).is_err(), "beyond the pool");
     }
+    let (read, target) = (PoolPart::to_read(to.as_ref(), 512, 14), PoolPart::to_fill(to.as_ref(), 1024, 14));
+    must(must(backend.copy_across(&stream, read, target)).wait(PATIENCE));
+    assert_eq!(holds(backend, to.as_ref(), 1024, 14), b"there and back");
+    assert!(backend.copy_across(&stream, target, read).is_err(), "into what may only be read");
+    assert!(backend.copy_across(&stream, read, PoolPart::to_fill(to.as_ref(), 1024, 13)).is_err(), "beyond the part");
     // Larger than any intermediate buffer.
     let many: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
     fill(backend, from.as_ref(), 0, &many);

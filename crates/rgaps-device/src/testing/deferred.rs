@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rgaps_os::{Access, Mapping, OutOfRange, SharedBytes};
 
-use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart, copy_by_way_of_host};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::host::HostBackend;
@@ -268,6 +268,10 @@ impl Backend for DeferredBackend {
 
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
         self.bounce(stream, from.as_host_bytes(), to).map(|_| ())
+    }
+
+    fn copy_across(&self, stream: &Stream, from: PoolPart<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        copy_by_way_of_host(self, stream, from, to)
     }
 
     fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError> {

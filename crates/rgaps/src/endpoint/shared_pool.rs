@@ -42,11 +42,11 @@ impl PoolInner {
     /// `None` if the manager died before its successor could learn of the pool.
     pub(crate) fn make(
         node: &Arc<NodeInner>,
-        bytes: u64,
+        bytes: Option<u64>,
         exhaustion: Exhaustion,
     ) -> Result<Option<Arc<Self>>, NodeError> {
         let key = TopicKey::of_pool(node.domain, u64::from_le_bytes(rgaps_os::random()?));
-        let qos = PublisherQos { pool_bytes: Some(bytes), exhaustion, ..PublisherQos::default() };
+        let qos = PublisherQos { pool_bytes: bytes, exhaustion, ..PublisherQos::default() };
         let Some(owner) = PublisherInner::join(node, &key, Bytes::TYPE_NAME, qos, None)? else { return Ok(None) };
         let (topic, slot) = (owner.attachment.topic, owner.attachment.slot);
         let blocks = owner.port().shared_pool().cloned();

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rgaps_device::Stream;
+use rgaps_device::{Stream, StreamWord};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::notify::Wait;
@@ -297,6 +297,42 @@ impl<D: Decoder> Taker<D> {
         stream.map_or(Ok(()), |stream| self.inner.check_stream(stream))?;
         let held = self.inner.hold_by_handle(handle, self.decoder.code(), timeout, stream.is_some(), &is_over)?;
         Ok(self.sample_of(held, stream)?)
+    }
+
+    /// Whether the device waits for a message's bytes, so that the caller need not.
+    fn can_await(&self, held: &Held, stream: &Stream) -> Result<bool, TakeError> {
+        // Without access to the pools, the backend copies the message first.
+        if self.inner.node.backend().as_cuda().is_some_and(|cuda| !cuda.reaches_pools()) {
+            return Ok(false);
+        }
+        let (offset, _) = held.ready_word();
+        let words = self.inner.completions.ready_words().map_err(|source| self.inner.device_error(source))?;
+        Ok(stream.can_wait_for(&StreamWord { memory: words.as_ref(), offset }))
+    }
+
+    /// See `Subscriber::try_take_by_handle_on`.
+    pub(crate) fn try_take_by_handle_on(
+        &self,
+        handle: &MessageHandle,
+        stream: &Stream,
+    ) -> Result<Option<Taken<D>>, TakeByHandleError> {
+        self.inner.check_stream(stream)?;
+        let held = match self.inner.hold_by_handle(handle, self.decoder.code(), Duration::ZERO, true, || false) {
+            Err(TakeByHandleError::NotHere { .. }) => return Ok(None),
+            held => held?,
+        };
+        if held.readiness() == Readiness::Pending && !self.can_await(&held, stream)? {
+            self.inner.reader().put_back(held);
+            return Ok(None);
+        }
+        match self.inner.memory_of(&held, Call::Polling) {
+            Ok(None) => {
+                self.inner.put_back_until_answered(held);
+                Ok(None)
+            }
+            Ok(Some(_)) => Ok(Some(self.sample_of(held, Some(stream))?)),
+            Err(error) => Err(self.inner.not_opened(held, error).into()),
+        }
     }
 
     /// Opens a message for the node's device, with a copy if the device has no peer access. With a stream, the stream waits for the bytes.
