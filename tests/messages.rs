@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rgaps::MessageHandle;
-use rgaps::types::{DType, Datatype, Encoding, Image, META_BYTES_MAX, Meta, PointCloud, PointField, Stamp, Tensor};
+use rgaps::types::{
+    Bytes, DType, Datatype, Encoding, Image, META_BYTES_MAX, Meta, PointCloud, PointField, Stamp, Tensor,
+};
+use rgaps_ros_policy::buffers::{Descriptor, Gid};
 
 const HANDLE: &str = "GpuHandle";
 
@@ -194,6 +197,20 @@ fn a_handle_has_the_layout_of_gpu_handle() {
 }
 
 #[test]
+fn a_descriptor_of_a_buffer_has_the_layout_of_buffer_descriptor() {
+    let layouts = Layouts::read();
+    let [subscription, topic, join] = [1, 2, 3].map(|number| Gid([number; 16]));
+    let handle = MessageHandle { sequence: 4, ..MessageHandle::default() };
+    let descriptor = Descriptor { handle, subscription, topic, join, process: 5 };
+    let message = Message { layouts: &layouts, name: "BufferDescriptor", bytes: descriptor.to_bytes().to_vec() };
+    assert_eq!(message.bytes.len(), layouts.bytes("BufferDescriptor"));
+    assert_eq!(message.field("handle"), handle.to_bytes());
+    let gids = ["subscription", "topic", "join"].map(|field| message.field(field));
+    assert_eq!(gids, [&subscription.0[..], &topic.0, &join.0]);
+    assert_eq!(message.number("process"), 5);
+}
+
+#[test]
 fn codes_and_kinds_are_those_of_the_messages() {
     let encodings = constants("rgaps_msgs/msg/GpuImage.msg", "ENCODING_");
     let ours = Encoding::ALL.iter().map(|encoding| (encoding.name().to_uppercase(), encoding.code()));
@@ -204,7 +221,7 @@ fn codes_and_kinds_are_those_of_the_messages() {
     let kinds = constants("rgaps_msgs/msg/GpuHandle.msg", "KIND_");
     assert_eq!(
         kinds,
-        [("IMAGE", Image::KIND), ("POINT_CLOUD", PointCloud::KIND), ("TENSOR", Tensor::KIND)]
+        [("BYTES", Bytes::KIND), ("IMAGE", Image::KIND), ("POINT_CLOUD", PointCloud::KIND), ("TENSOR", Tensor::KIND)]
             .map(|(name, kind)| (name.to_owned(), kind))
             .into()
     );

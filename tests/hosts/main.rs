@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_networks;
+mod buffers;
 mod client;
 mod clouds;
 mod containers;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rgaps_msgs/msg/buffer_descriptor.h"
 #include "rgaps_msgs/msg/gpu_handle.h"
 #include "rgaps_msgs/msg/gpu_image.h"
 #include "rgaps_msgs/msg/gpu_point_cloud.h"
@@ -81,9 +82,10 @@ const rosidl_message_type_support_t *SUPPORT(GpuImage)(void);
 const rosidl_message_type_support_t *SUPPORT(GpuPointField)(void);
 const rosidl_message_type_support_t *SUPPORT(GpuPointCloud)(void);
 const rosidl_message_type_support_t *SUPPORT(GpuTensor)(void);
+const rosidl_message_type_support_t *SUPPORT(BufferDescriptor)(void);
 
 int main(void)
 {
   return check(SUPPORT(GpuHandle)()) | check(SUPPORT(GpuImage)()) | check(SUPPORT(GpuPointField)()) |
-         check(SUPPORT(GpuPointCloud)()) | check(SUPPORT(GpuTensor)());
+         check(SUPPORT(GpuPointCloud)()) | check(SUPPORT(GpuTensor)()) | check(SUPPORT(BufferDescriptor)());
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "rgaps_msgs/msg/buffer_descriptor.hpp"
 #include "rgaps_msgs/msg/gpu_handle.hpp"
 #include "rgaps_msgs/msg/gpu_image.hpp"
 #include "rgaps_msgs/msg/gpu_point_cloud.hpp"

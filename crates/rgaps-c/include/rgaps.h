@@ -24,6 +24,11 @@ struct DLManagedTensorVersioned;
 
 
 /**
+ * Generations of forked processes with their own tables; the 33rd uses the first one's again.
+ */
+#define FORKS 32
+
+/**
  * The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
  */
 #define RGAPS_ABI_VERSION 2
@@ -336,6 +341,16 @@ typedef struct rgaps_pool_t rgaps_pool_t;
  * Publishes messages of one kind on one topic. Usable from any thread.
  */
 typedef struct rgaps_publisher_t rgaps_publisher_t;
+
+/**
+ * A read or write of a buffer that has begun. It keeps what it reads.
+ */
+typedef struct rgaps_ros_access_t rgaps_ros_access_t;
+
+/**
+ * The bytes of a ROS message, in the process's pool or in that of the publisher that they came from. Usable from any thread.
+ */
+typedef struct rgaps_ros_buffer_t rgaps_ros_buffer_t;
 
 /**
  * What becomes of the descriptors of a ROS subscription. Usable from any thread.
@@ -914,6 +929,71 @@ typedef struct {
    */
   uint32_t is_warning;
 } rgaps_ros_status_t;
+
+/**
+ * Counters of a process's buffers, since its start.
+ */
+typedef struct {
+  /**
+   * Buffers that were allocated.
+   */
+  uint64_t allocated;
+  /**
+   * Payloads that were published, once for each subscription.
+   */
+  uint64_t published;
+  /**
+   * Messages that a subscription which accepts these buffers got as bytes: it was not reached, the bytes were being written, or the payload could not
+   * be published. Subscriptions that take only bytes are not counted.
+   */
+  uint64_t as_bytes;
+  /**
+   * Copies on the device: of buffers that were written after publication, came from another process, or were cloned while they were filled.
+   */
+  uint64_t copied;
+  /**
+   * Payloads that were received.
+   */
+  uint64_t received;
+  /**
+   * Received payloads that could not be taken.
+   */
+  uint64_t refused;
+  /**
+   * Subscriptions, in this process and others, that a payload of this process reaches now.
+   */
+  uint64_t reached;
+  /**
+   * Bytes of the pool that are in use.
+   */
+  uint64_t used_bytes;
+} rgaps_ros_buffers_statistics_t;
+
+/**
+ * What middleware carries in place of the bytes, for one subscription: the bytes of rgaps_msgs/BufferDescriptor.
+ */
+typedef struct {
+  /**
+   * The payload's name.
+   */
+  rgaps_message_handle_t handle;
+  /**
+   * The identity of the subscription that it is for, in its middleware (rmw_gid_t).
+   */
+  uint8_t subscription[16];
+  /**
+   * The subscription on whose topic the payload is: this one, or another on its host.
+   */
+  uint8_t topic[16];
+  /**
+   * The subscription whose topic this one is to join; all zeros for none.
+   */
+  uint8_t join[16];
+  /**
+   * The publishing process, to be told of the join.
+   */
+  uint64_t process;
+} rgaps_ros_descriptor_t;
 
 /**
  * A message's origin, its route and the time of each stage.
@@ -1718,6 +1798,151 @@ rgaps_status_t rgaps_ros_payloads_status(const rgaps_ros_payloads_t *payloads,
 rgaps_status_t rgaps_ros_publisher_status(const rgaps_publisher_t *publisher,
                                           const char *node,
                                           rgaps_ros_status_t *status);
+
+/**
+ * The text with which middleware announces an endpoint of this process (letters, digits, '-' and ':').
+ *
+ * @param text      ends with a zero
+ * @param capacity  at least 128
+ */
+rgaps_status_t rgaps_ros_buffers_metadata(char *text, uint64_t capacity);
+
+/**
+ * To be called when a subscription of this process is created, before others hear of it.
+ *
+ * @param gid    16 bytes
+ * @param depth  how many messages its middleware keeps; 0 if that is unknown
+ */
+rgaps_status_t rgaps_ros_buffers_subscription_created(const uint8_t *gid, uint64_t depth);
+
+/**
+ * To be called when a subscription is discovered that may get messages of this process. RGAPS_NO_MESSAGE: it is of another version, and gets bytes.
+ *
+ * @param gid       16 bytes
+ * @param metadata  the text that announced it
+ * @param others    16 bytes for each endpoint that its publisher here knows already
+ * @param count     how many they are
+ */
+rgaps_status_t rgaps_ros_buffers_subscription_discovered(const uint8_t *gid,
+                                                         const char *metadata,
+                                                         const uint8_t *others,
+                                                         uint64_t count);
+
+/**
+ * To be called when a subscription of this process that takes buffers discovers a publisher. Starts a manager if none runs.
+ * RGAPS_NO_MESSAGE: it is of another version, and sends bytes.
+ *
+ * @param metadata  the text that announced it
+ */
+rgaps_status_t rgaps_ros_buffers_publisher_discovered(const char *metadata);
+
+/**
+ * Counters. All zero before the first use.
+ */
+rgaps_status_t rgaps_ros_buffers_statistics(rgaps_ros_buffers_statistics_t *statistics);
+
+/**
+ * Allocates a buffer in the process's pool (`pool_bytes` of the configuration). Starts a manager if none runs. A full pool gives up what
+ * subscriptions have not taken, oldest first; if that is not enough, RGAPS_NO_SPACE.
+ *
+ * @param buffer  give it back with `rgaps_ros_buffer_release`
+ */
+rgaps_status_t rgaps_ros_buffer_allocate(uint64_t bytes,
+                                         rgaps_ros_buffer_t **buffer);
+
+/**
+ * How many bytes it has. For a payload that cannot be read, what its descriptor says. 0 if the handle is invalid.
+ */
+uint64_t rgaps_ros_buffer_bytes(const rgaps_ros_buffer_t *buffer);
+
+/**
+ * Another buffer with the same bytes: shared if they were published or received, else copied on the device.
+ */
+rgaps_status_t rgaps_ros_buffer_clone(const rgaps_ros_buffer_t *buffer, rgaps_ros_buffer_t **clone);
+
+/**
+ * Waits at most a second for a payload that is later than its descriptor. RGAPS_STALE if it cannot be read.
+ */
+rgaps_status_t rgaps_ros_buffer_await(const rgaps_ros_buffer_t *buffer);
+
+/**
+ * Begins a write by work of a stream, which follows all earlier work on the bytes. On the host backend the CPU writes. A buffer that is published
+ * already, or that came from a publisher, is first copied on the device: what others read does not change. End it before the buffer is published.
+ *
+ * @param stream   a CUstream or cudaStream_t of the device's primary context; of no meaning on the host backend
+ * @param address  on the device; valid until the end of the write
+ * @param access   end it with `rgaps_ros_access_end`
+ */
+rgaps_status_t rgaps_ros_buffer_begin_write(const rgaps_ros_buffer_t *buffer,
+                                            void *stream,
+                                            void **address,
+                                            rgaps_ros_access_t **access);
+
+/**
+ * Begins a read by work of a stream, which follows the work that fills the bytes. On the host backend the CPU reads. Waits like
+ * `rgaps_ros_buffer_await`. The bytes stay, whatever becomes of the buffer, until the read has ended and the stream's work then is done.
+ *
+ * @param address  on the device, only for reading; valid until the end of the read
+ * @param access   end it with `rgaps_ros_access_end`
+ */
+rgaps_status_t rgaps_ros_buffer_begin_read(const rgaps_ros_buffer_t *buffer,
+                                           void *stream,
+                                           const void **address,
+                                           rgaps_ros_access_t **access);
+
+/**
+ * The device that has the bytes of a read or write, in DLPack's terms.
+ */
+rgaps_status_t rgaps_ros_access_device(const rgaps_ros_access_t *access, rgaps_device_t *device);
+
+/**
+ * Ends a read or write: later work on the bytes follows the work that the stream has so far. The stream may be destroyed afterwards.
+ *
+ * @param stream  that of the read or write
+ */
+rgaps_status_t rgaps_ros_access_end(rgaps_ros_access_t *access,
+                                    void *stream);
+
+/**
+ * Copies host memory into all of a buffer.
+ *
+ * @param bytes  the buffer's
+ */
+rgaps_status_t rgaps_ros_buffer_copy_in(const rgaps_ros_buffer_t *buffer, const void *from, uint64_t bytes);
+
+/**
+ * Copies all of a buffer into host memory, after the work that fills it. Waits like `rgaps_ros_buffer_await`.
+ *
+ * @param to     initialized memory, as of a std::vector
+ * @param bytes  the buffer's
+ */
+rgaps_status_t rgaps_ros_buffer_copy_out(const rgaps_ros_buffer_t *buffer, void *to, uint64_t bytes);
+
+/**
+ * Publishes a buffer to one subscription, in the order of its writes. RGAPS_NO_MESSAGE: the subscription takes no such buffers, or is not reached
+ * (yet); it gets bytes. `rgaps_error_text` says why.
+ *
+ * @param gid         16 bytes: the subscription
+ * @param descriptor  what the middleware carries in place of the bytes
+ */
+rgaps_status_t rgaps_ros_buffer_describe(const rgaps_ros_buffer_t *buffer,
+                                         const uint8_t *gid,
+                                         rgaps_ros_descriptor_t *descriptor);
+
+/**
+ * The buffer that a descriptor names. It does not wait for the payload, and one that cannot be read is an error of the buffer's reads.
+ *
+ * @param descriptor  as it came; it may be wrong
+ * @param buffer      give it back with `rgaps_ros_buffer_release`
+ */
+rgaps_status_t rgaps_ros_buffer_receive(const rgaps_ros_descriptor_t *descriptor,
+                                        rgaps_ros_buffer_t **buffer);
+
+/**
+ * Gives a buffer back. The bytes stay until the work of its reads and writes is done, and until subscriptions have released them. NULL is not an
+ * error.
+ */
+void rgaps_ros_buffer_release(rgaps_ros_buffer_t *buffer);
 
 /**
  * The metadata, which describes the payload.

@@ -28,7 +28,7 @@ pub(crate) const ENTRIES_MAX: u32 = 1 << 22;
 /// Blocks needed for `ENTRIES_MAX` entries.
 const BLOCKS: usize = 17;
 /// Generations of forked processes with their own tables; the 33rd uses the first one's again.
-const FORKS: u32 = 32;
+pub const FORKS: u32 = 32;
 
 /// Kinds of objects that have handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,14 @@ pub enum What {
     Pool,
     /// A buffer.
     Buffer,
+    /// A buffer of a ROS message.
+    RosBuffer,
+    /// A read or write of such a buffer.
+    RosAccess,
 }
 
 impl What {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Node,
         Self::Publisher,
         Self::Subscriber,
@@ -62,6 +66,8 @@ impl What {
         Self::Payloads,
         Self::Pool,
         Self::Buffer,
+        Self::RosBuffer,
+        Self::RosAccess,
     ];
 }
 
@@ -76,6 +82,8 @@ impl fmt::Display for What {
             Self::Payloads => "payloads object",
             Self::Pool => "pool",
             Self::Buffer => "buffer",
+            Self::RosBuffer => "buffer of a ROS message",
+            Self::RosAccess => "read or write of a ROS message",
         })
     }
 }

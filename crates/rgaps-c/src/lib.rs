@@ -22,6 +22,7 @@ pub mod pool;
 pub mod publisher;
 mod raw;
 pub mod ros;
+pub mod ros_buffers;
 pub mod sample;
 pub mod simple;
 pub mod status;

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buffers;
 pub mod descriptor;
 pub mod parameters;
 pub mod payloads;

@@ -63,6 +63,17 @@ pub(crate) fn places<'a, T>(to: *mut T, count: u64, name: &str) -> Result<&'a mu
     Ok(unsafe { std::slice::from_raw_parts_mut(to.cast(), length) })
 }
 
+/// The caller's `bytes` initialized bytes of host memory, to be overwritten.
+pub(crate) fn bytes_mut<'a>(to: *mut c_void, bytes: u64, name: &str) -> Result<&'a mut [u8], Failure> {
+    if bytes == 0 {
+        return Ok(&mut []);
+    }
+    let length = fitting::<u8>(to.is_null(), bytes, name)?;
+    // SAFETY: not null, not longer than an object can be, and by the contract of `rgaps_ros_buffer_copy_out` initialized bytes that no other thread
+    // uses meanwhile.
+    Ok(unsafe { std::slice::from_raw_parts_mut(to.cast(), length) })
+}
+
 fn fitting<T>(is_null: bool, count: u64, name: &str) -> Result<usize, Failure> {
     if is_null {
         return Err(Failure::null(name));

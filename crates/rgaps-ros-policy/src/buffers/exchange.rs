@@ -1,0 +1,442 @@
+//! Which subscription gets what: the subscriptions of a process, those that it publishes to, and the descriptors between them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rgaps::types::Bytes;
+use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
+
+use super::buffer::Buffer;
+use super::descriptor::Descriptor;
+use super::gid::{Gid, lock};
+use super::groups::Groups;
+use super::joins::{Join, JoinError, Joins};
+use super::payload::{BufferError, Receiver};
+use super::peer::{Peer, Place};
+use super::receivers::Receivers;
+use super::shared::{Shared, count};
+use super::work::Work;
+
+/// The depth of a subscription whose QoS the middleware does not tell.
+const DEPTH_UNKNOWN: u32 = 256;
+
+/// How many messages more than the middleware a subscription keeps: those whose descriptors are on the way.
+const SLACK: u32 = 64;
+
+/// How many requests to join a topic are counted: descriptors may ask for any.
+const REQUESTS_MAX: usize = 256;
+
+/// How many subscriptions that were never reached have a publisher at most. Each costs the host some memory.
+const UNREACHED_MAX: usize = 64;
+
+/// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
+pub(super) const VERSION: &str = "1";
+
+/// Why a subscription gets the bytes themselves in the message, through host memory.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDescribed {
+    /// The middleware has not announced it as one that takes these buffers.
+    #[error(
+        "subscription {0} is unknown here, or does not take rgaps buffers of this version; use one version of RGAPS on all hosts"
+    )]
+    Unknown(Gid),
+    /// No manager connects it to this process (yet).
+    #[error(
+        "subscription {0} is not reached: its process has no manager, or the managers are not linked yet (ros2 rgaps hosts)"
+    )]
+    Unreached(Gid),
+    /// The process cannot publish to it.
+    #[error("no payload can be published to subscription {gid}: {source}")]
+    Publisher {
+        /// The subscription.
+        gid: Gid,
+        /// Why.
+        source: NodeError,
+    },
+    /// The payload cannot be published.
+    #[error(transparent)]
+    Buffer(Box<BufferError>),
+}
+
+impl From<BufferError> for NotDescribed {
+    fn from(error: BufferError) -> Self {
+        Self::Buffer(Box::new(error))
+    }
+}
+
+/// Counters since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Buffers that were allocated.
+    pub allocated: u64,
+    /// Payloads that were published, once for each subscription.
+    pub published: u64,
+    /// Messages that a subscription which accepts these buffers got as bytes: it was not reached, the bytes were being written, or the payload could not
+    /// be published. Subscriptions that take only bytes are not counted.
+    pub as_bytes: u64,
+    /// Copies on the device: of buffers that were written after publication, came from another process, or were cloned while they were filled.
+    pub copied: u64,
+    /// Payloads that were received.
+    pub received: u64,
+    /// Received payloads that could not be taken.
+    pub refused: u64,
+    /// Subscriptions, in this process and others, that a payload of this process reaches now.
+    pub reached: u64,
+}
+
+/// What a process has for its buffers. Cheap to clone.
+///
+/// ```
+/// use rgaps::Node;
+/// use rgaps_ros_policy::buffers::{Buffers, Gid};
+///
+/// # let _host = rgaps_testing::example_host();
+/// let (camera, viewer) = (Buffers::new(Node::new("camera")?), Buffers::new(Node::new("viewer")?));
+/// let gid = Gid([7; 16]); // of a subscription of the viewer, by its middleware
+/// viewer.subscription_created(gid, None)?;
+/// camera.subscription_discovered(gid, &viewer.metadata(), &[]); // the middleware carries the text
+///
+/// let buffer = camera.allocate(5)?;
+/// buffer.copy_in(b"hello")?;
+/// let descriptor = camera.describe(&buffer, gid)?; // in place of the bytes, in the message
+/// let received = viewer.receive(&descriptor);
+/// assert_eq!(received.to_vec()?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Buffers(Arc<Inner>);
+
+/// What the thread does.
+#[derive(Debug)]
+enum Job {
+    /// Make a publisher for a subscription.
+    Connect(Arc<Peer>),
+    /// Give up publishers of subscriptions that have left, or never came.
+    GiveUp,
+    /// Make a subscription take payloads from a topic.
+    TakeFrom { subscription: Gid, topic: Gid },
+    /// Make a subscription join a topic, and tell the publishing process.
+    Join(u64, Join),
+    /// Listen to what others join.
+    Listen,
+    /// Note what others have joined.
+    Note,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    /// A number that other processes can tell it by.
+    process: u64,
+    /// Subscriptions of this process.
+    own: Receivers,
+    /// How many messages the middleware keeps for each of them, if it tells.
+    depths: Mutex<HashMap<Gid, Option<u32>>>,
+    /// How often each join was asked for: each message may ask.
+    requests: Mutex<HashMap<(u64, Join), u32>>,
+    /// Subscriptions to which this process may publish.
+    peers: Mutex<HashMap<Gid, Arc<Peer>>>,
+    /// Those with a publisher, in the order in which these were made.
+    connected: Mutex<Vec<Arc<Peer>>>,
+    groups: Mutex<Groups>,
+    joins: Joins,
+    metadata: OnceLock<String>,
+    work: Work<Job>,
+}
+
+impl Buffers {
+    /// For all buffers of a process.
+    pub fn new(node: Node) -> Self {
+        Self(Arc::new(Inner {
+            shared: Arc::new(Shared::new(node)),
+            // Random: each of these has keys of its own.
+            process: RandomState::new().hash_one(std::process::id()),
+            own: Receivers::default(),
+            depths: Mutex::default(),
+            requests: Mutex::default(),
+            peers: Mutex::default(),
+            connected: Mutex::default(),
+            groups: Mutex::default(),
+            joins: Joins::default(),
+            metadata: OnceLock::new(),
+            work: Work::default(),
+        }))
+    }
+
+    /// The node through which payloads go.
+    pub fn node(&self) -> &Node {
+        &self.0.shared.node
+    }
+
+    /// The text with which the middleware announces an endpoint of this process: version, host and device. It has only letters, digits, '-' and ':'.
+    pub fn metadata(&self) -> String {
+        let text = || {
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let (node, device) = (&self.0.shared.node, self.0.shared.node.device());
+            let name = match device.kind() {
+                rgaps::device::DeviceKind::Host => "host".to_owned(),
+                rgaps::device::DeviceKind::Cuda => format!("cuda-{}", hex(&device.device().0)),
+            };
+            format!("{VERSION}:{}:{name}:", hex(&node.host()))
+        };
+        self.0.metadata.get_or_init(text).clone()
+    }
+
+    /// To be called when a subscription of this process is created, before others hear of it. `depth`: how many messages its middleware keeps. Waits for
+    /// the manager.
+    pub fn subscription_created(&self, gid: Gid, depth: Option<u32>) -> Result<(), NodeError> {
+        lock(&self.0.depths).insert(gid, depth);
+        self.take_from(gid, gid)
+    }
+
+    /// Makes a subscription take payloads from the topic of this one or another.
+    fn take_from(&self, gid: Gid, topic: Gid) -> Result<(), NodeError> {
+        let depth = lock(&self.0.depths).get(&gid).copied().flatten();
+        // A payload is published before its descriptor is sent, so some may be there whose descriptors are not.
+        let depth = depth.map_or(DEPTH_UNKNOWN, |depth| depth.saturating_add(SLACK));
+        let qos = SubscriberQos { history: History::KeepLast(depth), ..SubscriberQos::default() };
+        let subscriber = self.0.shared.node.subscriber_with::<Bytes>(&topic.topic(), qos)?;
+        self.0.own.add(gid, topic, Receiver::new(subscriber));
+        Ok(())
+    }
+
+    /// To be called when a subscription of any process is discovered that may get messages of this one. Never waits. `metadata`: its `metadata`. `others`: endpoints
+    /// that its publisher here knows already. False if it is of another version, and gets bytes.
+    pub fn subscription_discovered(&self, gid: Gid, metadata: &str, others: &[Gid]) -> bool {
+        if !is_of_this_version(metadata) {
+            return false;
+        }
+        let own = self.metadata();
+        let host = |text: &str| text.split(':').nth(1).filter(|host| host.len() == 32).map(str::to_owned);
+        let place = match host(metadata) {
+            None => Place::Unknown,
+            here if here == host(&own) => Place::Here,
+            Some(other) => Place::On(other),
+        };
+        lock(&self.0.groups).add(gid, others);
+        let peer = lock(&self.0.peers).entry(gid).or_insert_with(|| Arc::new(Peer::new(gid, place))).clone();
+        self.later(Job::GiveUp);
+        // A process that has allocated buffers will publish. The others may be plain publishers, and need no pool.
+        if self.0.shared.made_pool().is_some() {
+            self.later(Job::Connect(peer));
+        }
+        true
+    }
+
+    /// Has the thread do something; false if it has too much to do.
+    fn later(&self, job: Job) -> bool {
+        let thread = || {
+            let buffers = self.clone();
+            let thread = std::thread::Builder::new().name("rgaps-buffers".to_owned());
+            thread.spawn(move || buffers.0.work.run(|job| buffers.do_now(job))).is_ok()
+        };
+        self.0.work.add(job, thread)
+    }
+
+    /// What cannot be done, a later message asks for again.
+    fn do_now(&self, job: Job) {
+        match job {
+            Job::Connect(peer) => {
+                let _ = self.0.publisher(&peer);
+            }
+            Job::GiveUp => self.0.give_up(),
+            Job::TakeFrom { subscription, topic } => {
+                if !self.0.own.has(subscription, topic) {
+                    let _ = self.take_from(subscription, topic);
+                }
+            }
+            Job::Join(process, join) => {
+                let _ = self.try_join(process, join);
+            }
+            Job::Listen => {
+                let _ = self.0.joins.listen(&self.0.shared.node, self.0.process);
+            }
+            Job::Note => self.0.joins.take().iter().for_each(|join| self.0.note(join)),
+        }
+    }
+
+    /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes: `pool_bytes` of the configuration. If the pool is full,
+    /// what subscriptions have not taken is given up, oldest first.
+    pub fn allocate(&self, bytes: u64) -> Result<Buffer, BufferError> {
+        let pool = self.pool()?;
+        // Frees what devices have done with.
+        self.0.shared.lanes.reap();
+        let block = pool.allocate(bytes).map_err(BufferError::Publish)?;
+        count(&self.0.shared.counters.allocated);
+        Buffer::filling(&self.0.shared, block)
+    }
+
+    /// Publishes a buffer to one subscription, in the order of its writes, and returns what names it there. The first call ends the filling.
+    pub fn describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
+        let described = self.try_describe(buffer, gid);
+        match &described {
+            Ok(descriptor) if descriptor.has_no_payload() => {}
+            Ok(_) => count(&self.0.shared.counters.published),
+            Err(_) => count(&self.0.shared.counters.as_bytes),
+        }
+        described
+    }
+
+    fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
+        let peer = self.0.peer(gid).ok_or(NotDescribed::Unknown(gid))?;
+        // What cannot be read has no bytes that the middleware could send instead.
+        if buffer.is_lost() {
+            return Ok(Descriptor::without_payload(gid, buffer.len()));
+        }
+        // It has left, and only the middleware still has it; or its host is cut off, and its reads will say so.
+        let unreached = || match peer.was_reached() {
+            true => Ok(Descriptor::without_payload(gid, buffer.len())),
+            false => Err(NotDescribed::Unreached(gid)),
+        };
+        self.pool()?;
+        let publisher = self.0.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
+        let Some(publisher) = publisher else { return unreached() };
+        if self.0.joins.has_news() && !self.later(Job::Note) {
+            self.0.joins.put_off();
+        }
+        let mut leader = gid;
+        if let Some(host) = peer.remote_host() {
+            let is_reached = |of: Gid| of == gid || self.0.peer(of).is_some_and(|of| of.is_reached());
+            leader = lock(&self.0.groups).leader(gid, host, is_reached);
+            if let Some(since) = peer.joined(leader)
+                && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
+            {
+                let handle = buffer.to_publish()?.publish_for(leader, gid, since, &of)?;
+                return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
+            }
+        }
+        if publisher.subscriber_count() == 0 {
+            return unreached();
+        }
+        peer.mark_reached();
+        let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
+        let described = Descriptor { handle, subscription: gid, topic: gid, ..Descriptor::default() };
+        if leader == gid {
+            return Ok(described);
+        }
+        if !self.0.joins.is_listening() {
+            self.later(Job::Listen);
+            return Ok(described);
+        }
+        peer.ask_to_join(leader);
+        Ok(Descriptor { join: leader, process: self.0.process, ..described })
+    }
+
+    /// The buffer that a descriptor names. It never waits and never fails: a payload that cannot be taken is an error of the buffer's reads.
+    pub fn receive(&self, descriptor: &Descriptor) -> Buffer {
+        count(&self.0.shared.counters.received);
+        let Descriptor { subscription, topic, join, process, .. } = *descriptor;
+        let receiver = self.0.own.get(subscription, topic);
+        let knows = receiver.is_some();
+        let buffer = Buffer::received(&self.0.shared, descriptor, receiver);
+        if !knows {
+            if self.0.own.was_given_up(subscription, topic) {
+                self.later(Job::TakeFrom { subscription, topic });
+            }
+        } else if join != Gid::default() && self.should_request(process, Join { subscription, leader: join }) {
+            self.later(Job::Join(process, Join { subscription, leader: join }));
+        }
+        buffer
+    }
+
+    /// True for request 1, 2, 4, 8, ...: each message repeats the request, and what an earlier one has caused may have been lost.
+    fn should_request(&self, process: u64, join: Join) -> bool {
+        let mut requests = lock(&self.0.requests);
+        if requests.len() >= REQUESTS_MAX && !requests.contains_key(&(process, join)) {
+            requests.clear();
+        }
+        let asked = requests.entry((process, join)).or_insert(0);
+        *asked = asked.saturating_add(1);
+        asked.is_power_of_two()
+    }
+
+    fn try_join(&self, process: u64, join: Join) -> Result<(), JoinError> {
+        if !self.0.own.has(join.subscription, join.leader) {
+            self.take_from(join.subscription, join.leader)?;
+        }
+        self.0.joins.tell(&self.0.shared.node, process, join)
+    }
+
+    /// The pool. The call that makes it also connects the subscriptions that are known.
+    fn pool(&self) -> Result<Pool, BufferError> {
+        if let Some(pool) = self.0.shared.made_pool() {
+            return Ok(pool);
+        }
+        let pool = self.0.shared.pool().map_err(BufferError::Pool)?;
+        let peers: Vec<_> = lock(&self.0.peers).values().cloned().collect();
+        for peer in peers {
+            self.later(Job::Connect(peer));
+        }
+        Ok(pool)
+    }
+
+    /// Counters.
+    pub fn statistics(&self) -> Statistics {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.0.shared.counters;
+        Statistics {
+            allocated: read(&counters.allocated),
+            published: read(&counters.published),
+            as_bytes: read(&counters.as_bytes),
+            copied: read(&counters.copied),
+            received: read(&counters.received),
+            refused: read(&counters.refused),
+            reached: self.0.connected().iter().filter(|peer| peer.is_reached()).count() as u64,
+        }
+    }
+
+    /// Bytes of the pool that are in use: of buffers, and of payloads that subscriptions have not released.
+    pub fn used_bytes(&self) -> u64 {
+        self.0.shared.lanes.reap();
+        self.0.shared.made_pool().map_or(0, |pool| pool.used_bytes())
+    }
+}
+
+impl Inner {
+    fn peer(&self, gid: Gid) -> Option<Arc<Peer>> {
+        lock(&self.peers).get(&gid).cloned()
+    }
+
+    fn connected(&self) -> Vec<Arc<Peer>> {
+        lock(&self.connected).clone()
+    }
+
+    /// The publisher for a subscription. If it is not made yet, waits for the manager. `None` if that is to be tried later.
+    fn publisher(&self, peer: &Arc<Peer>) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
+        if let Some(publisher) = peer.made() {
+            return Ok(Some(publisher));
+        }
+        let publisher = peer.make(&self.shared.pool()?)?;
+        let mut connected = lock(&self.connected);
+        if publisher.is_some() && !connected.iter().any(|known| Arc::ptr_eq(known, peer)) {
+            connected.push(peer.clone());
+        }
+        Ok(publisher)
+    }
+
+    /// Gives up the publishers of subscriptions that have left, and the oldest of those that were never reached if they are many.
+    fn give_up(&self) {
+        let connected = self.connected();
+        connected.iter().for_each(|peer| peer.give_up_if_left());
+        let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_reached()).collect();
+        let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
+        unreached[..surplus].iter().for_each(|peer| peer.give_up());
+        lock(&self.connected).retain(|peer| peer.made().is_some());
+    }
+
+    /// Notes that a subscription has joined the topic of another one, if it was asked to.
+    fn note(&self, join: &Join) {
+        let Join { subscription, leader } = *join;
+        if let Some(peer) = self.peer(subscription).filter(|peer| peer.was_asked_to_join(leader)) {
+            let since = self.shared.joins_noted.fetch_add(1, Ordering::AcqRel) + 1;
+            peer.note_join(leader, since);
+        }
+    }
+}
+
+/// Whether endpoints with this metadata and those of this process understand each other.
+pub(super) fn is_of_this_version(metadata: &str) -> bool {
+    metadata.split_once(':').is_some_and(|(version, _)| version == VERSION)
+}

@@ -1,0 +1,387 @@
+//! A payload that does not change any more, and the subscriptions from which received ones are taken.
+//!
+//! Middleware hands descriptors to a subscription almost in order: samples of several publishers of a process, or of one that is resent, change places, and
+//! several threads may take at once. So a take skips nothing; only what is `WINDOW` messages behind it is released.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use rgaps::device::{DeviceError, PoolPart, Stream};
+use rgaps::dlpack::DLDevice;
+use rgaps::types::Bytes;
+use rgaps::{
+    FrozenBuffer, MessageHandle, NodeError, PublishError, Publisher, Readiness, Sample, Subscriber, TakeByHandleError,
+    TakeError,
+};
+
+use super::gid::{Gid, lock};
+use super::lane::{Lane, Lanes};
+use super::shared::{Shared, count};
+
+/// How long a read waits for a payload that is later than its descriptor.
+pub const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many messages of a publisher may be taken before an older one of it, which the middleware has delayed.
+const WINDOW: u64 = 64;
+
+/// How many payloads that are later than their descriptors, and were dropped since, a subscription tries to take.
+const COMING_MAX: usize = 64;
+
+/// How many publishers are remembered by a subscription. Descriptors may name any.
+const PUBLISHERS_KEPT: usize = 256;
+
+/// Why a buffer cannot be allocated, written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferError {
+    /// There is no pool.
+    #[error("the pool for buffers cannot be made: {0}")]
+    Pool(NodeError),
+    /// There is no block, or it cannot be published.
+    #[error(transparent)]
+    Publish(PublishError),
+    /// The device failed.
+    #[error("the device failed while it worked on a buffer: {0}")]
+    Device(#[from] DeviceError),
+    /// The payload cannot be read.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+    /// The payload is not there.
+    #[error("the bytes of this message cannot be read: {0}")]
+    Lost(String),
+    /// It is published while it is written.
+    #[error("a write of this message's bytes has not ended; destroy its handle before you publish the message")]
+    BeingWritten,
+    /// So many bytes do not fit.
+    #[error("{found} B were given for a buffer of {wanted} B; pass all of them")]
+    Length {
+        /// Bytes of the caller.
+        found: u64,
+        /// Bytes of the buffer.
+        wanted: u64,
+    },
+}
+
+/// A payload that does not change any more. Clones of a buffer share it.
+#[derive(Debug)]
+pub(super) struct Payload {
+    of: Arc<Shared>,
+    /// Of a received payload.
+    handle: MessageHandle,
+    source: Mutex<Source>,
+    /// The last message of it on each topic.
+    sent: Mutex<HashMap<Gid, Sent>>,
+    /// Whether it cannot be read.
+    is_lost: AtomicBool,
+    lane: Arc<Lane>,
+}
+
+/// A message of a payload.
+#[derive(Debug)]
+struct Sent {
+    handle: MessageHandle,
+    /// How many joins the process had noted by then.
+    joins: u64,
+    /// Which subscriptions have had it.
+    had: HashSet<Gid>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Own(FrozenBuffer),
+    Taken(Box<Sample<Bytes>>),
+    /// Its descriptor was here first, or its publisher's pool is not mapped yet.
+    Coming(Arc<Receiver>),
+    Lost(String),
+    /// While it is dropped.
+    Gone,
+}
+
+impl Payload {
+    /// Of a block of the process's own pool, filled by the work of its lane.
+    pub(super) fn own(of: Arc<Shared>, block: FrozenBuffer, lane: Arc<Lane>) -> Self {
+        Self::new(of, MessageHandle::default(), Source::Own(block), lane)
+    }
+
+    /// Of a message that a descriptor names.
+    pub(super) fn received(
+        of: Arc<Shared>,
+        handle: MessageHandle,
+        receiver: &Arc<Receiver>,
+        lane: Arc<Lane>,
+    ) -> Arc<Self> {
+        receiver.take_coming(&of.lanes);
+        let payload = Arc::new(Self::new(of, handle, Source::Coming(receiver.clone()), lane));
+        receiver.expect(handle, &payload);
+        // Otherwise the first read takes it, or the next message of the subscription.
+        if !payload.is_still_to_come() {
+            receiver.forget(&handle);
+        }
+        payload
+    }
+
+    fn new(of: Arc<Shared>, handle: MessageHandle, source: Source, lane: Arc<Lane>) -> Self {
+        let (source, sent) = (Mutex::new(source), Mutex::default());
+        Self { of, handle, source, sent, is_lost: AtomicBool::new(false), lane }
+    }
+
+    /// Whether it cannot be read. Does not wait for a read that waits.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is in the process's own pool.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(*lock(&self.source), Source::Own(_))
+    }
+
+    /// Publishes it on the topic of a subscription, for this one or another. One message is for all that take from a topic: it is published again only
+    /// when one asks that has had it, or that has joined the topic (with this number of joins) since.
+    pub(super) fn publish_for(
+        &self,
+        topic: Gid,
+        subscription: Gid,
+        joined: u64,
+        publisher: &Publisher<Bytes>,
+    ) -> Result<MessageHandle, BufferError> {
+        let mut sent = lock(&self.sent);
+        if let Some(last) = sent.get_mut(&topic)
+            && last.joins >= joined
+            && last.had.insert(subscription)
+        {
+            return Ok(last.handle);
+        }
+        let source = lock(&self.source);
+        let Source::Own(block) = &*source else { return Err(BufferError::Lost("it is not in this pool".to_owned())) };
+        let meta = Bytes::new(block.len() as u64);
+        // Before the publication: one that joins meanwhile may not have got it.
+        let joins = self.of.joins_noted.load(Ordering::Acquire);
+        let handle = publisher.publish_buffer_on(&meta, block, self.lane().stream()).map_err(BufferError::Publish)?;
+        sent.insert(topic, Sent { handle, joins, had: HashSet::from([subscription]) });
+        Ok(handle)
+    }
+
+    /// The address for reads by work of `stream`, which follows the work that fills it, and the device that has it.
+    pub(super) fn read_on(&self, stream: Option<&Stream>) -> Result<(u64, DLDevice), BufferError> {
+        let place = self.with_source(|source| match source {
+            Source::Own(block) => Ok(block.device_range().map_err(BufferError::Publish)?),
+            Source::Taken(sample) => Ok(sample.device_range()?),
+            _ => Err(still_to_come()),
+        })?;
+        match stream {
+            Some(stream) => self.lane().lead(stream)?,
+            None => {
+                self.lane().synchronize()?;
+                self.check_completed()?;
+            }
+        }
+        Ok((place.address, place.device))
+    }
+
+    /// Passes its bytes as the source of a copy, which becomes a payload of its own. So they must be there: the copy cannot tell later that its original
+    /// was never completed.
+    pub(super) fn with_part<R>(
+        &self,
+        copy: impl FnOnce(PoolPart<'_>) -> Result<R, BufferError>,
+    ) -> Result<R, BufferError> {
+        self.arrive()?;
+        if self.readiness() == Readiness::Pending {
+            self.lane().synchronize()?;
+            self.check_completed()?;
+        }
+        self.with_source(|source| match source {
+            Source::Own(block) => copy(block.part().map_err(BufferError::Publish)?),
+            Source::Taken(sample) => copy(sample.part()?),
+            _ => Err(still_to_come()),
+        })
+    }
+
+    fn readiness(&self) -> Readiness {
+        match &*lock(&self.source) {
+            Source::Taken(sample) => sample.readiness(),
+            _ => Readiness::Ready,
+        }
+    }
+
+    /// An error if its publisher died, or its device failed, before the bytes were complete.
+    fn check_completed(&self) -> Result<(), BufferError> {
+        if self.readiness() != Readiness::Poisoned {
+            return Ok(());
+        }
+        let MessageHandle { publisher, sequence, .. } = self.handle;
+        Err(BufferError::Lost(format!(
+            "message {sequence} of publisher {publisher:#x} was never completed: its publisher died, or its device failed"
+        )))
+    }
+
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    /// Takes it if it is still to come and is here within `timeout`.
+    fn come_within(&self, timeout: Duration) -> Result<(), BufferError> {
+        self.take_within(&mut lock(&self.source), timeout)
+    }
+
+    fn take_within(&self, source: &mut Source, timeout: Duration) -> Result<(), BufferError> {
+        if let Source::Coming(receiver) = &*source {
+            *source = receiver.clone().take(&self.handle, timeout, self.lane())?;
+            if let Source::Lost(_) = *source {
+                self.is_lost.store(true, Ordering::Relaxed);
+                count(&self.of.counters.refused);
+            }
+        }
+        match &*source {
+            Source::Lost(why) => Err(BufferError::Lost(why.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is still to come, after a try to take it; also if somebody waits for it.
+    fn is_still_to_come(&self) -> bool {
+        let Ok(mut source) = self.source.try_lock() else { return true };
+        let _ = self.take_within(&mut source, Duration::ZERO);
+        matches!(*source, Source::Coming(_))
+    }
+
+    /// Takes the payload if it is still to come. An error if it cannot be read, or not now.
+    pub(super) fn arrive(&self) -> Result<(), BufferError> {
+        self.come_within(ARRIVAL_TIMEOUT)?;
+        self.check_completed()
+    }
+
+    fn with_source<R>(&self, body: impl FnOnce(&Source) -> Result<R, BufferError>) -> Result<R, BufferError> {
+        self.arrive()?;
+        body(&lock(&self.source))
+    }
+
+    pub(super) fn copy_out(&self, to: &mut [u8]) -> Result<(), BufferError> {
+        let device = self.of.node.device();
+        self.with_part(|part| Ok(device.copy_out(self.lane().stream(), part, to)?))?;
+        self.check_completed()
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut *lock(&self.source), Source::Gone) {
+            // It is released after the work of the lane, in which it was taken.
+            Source::Taken(sample) => drop(sample),
+            other => self.lane.keep(other),
+        }
+    }
+}
+
+/// A subscription of this process, at the topic of it or of another one.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    subscriber: Subscriber<Bytes>,
+    /// Of each publisher: up to which sequence number messages are released.
+    released: Mutex<HashMap<u64, u64>>,
+    /// What was not there when its descriptor was, oldest first. The next take tries again, also for what was dropped since.
+    coming: Mutex<Vec<(MessageHandle, Weak<Payload>)>>,
+}
+
+impl Receiver {
+    pub(super) fn new(subscriber: Subscriber<Bytes>) -> Self {
+        Self { subscriber, released: Mutex::default(), coming: Mutex::default() }
+    }
+
+    fn expect(&self, handle: MessageHandle, payload: &Arc<Payload>) {
+        let mut coming = lock(&self.coming);
+        let mut dropped = coming.iter().filter(|(_, payload)| payload.strong_count() == 0).count();
+        coming.retain(|(_, payload)| {
+            let is_surplus = payload.strong_count() == 0 && dropped > COMING_MAX;
+            dropped -= usize::from(is_surplus);
+            !is_surplus
+        });
+        coming.push((handle, Arc::downgrade(payload)));
+    }
+
+    fn forget(&self, handle: &MessageHandle) {
+        lock(&self.coming).retain(|(of, _)| of != handle);
+    }
+
+    fn is_expected(&self, publisher: u64, sequence: u64) -> bool {
+        lock(&self.coming).iter().any(|(of, _)| (of.publisher, of.sequence) == (publisher, sequence))
+    }
+
+    /// Takes what has come since its descriptor.
+    fn take_coming(&self, lanes: &Arc<Lanes>) {
+        let coming = lock(&self.coming).clone();
+        for (handle, payload) in coming {
+            let is_done = match payload.upgrade() {
+                Some(payload) => !payload.is_still_to_come(),
+                None => self.release(&handle, lanes),
+            };
+            if is_done {
+                self.forget(&handle);
+            }
+        }
+    }
+
+    /// Releases a message that nobody reads. False if that may succeed later.
+    fn release(&self, handle: &MessageHandle, lanes: &Arc<Lanes>) -> bool {
+        // Of its own: its device must delay no other message.
+        let Ok(lane) = lanes.get() else { return false };
+        match self.subscriber.try_take_by_handle_on(handle, lane.stream()) {
+            Ok(taken) => taken.is_some(),
+            Err(error) => !may_still_be_taken(&error),
+        }
+    }
+
+    /// One take. `Coming` if it needs more time than there is; an error if that was not 0, and the payload may come later.
+    fn take(self: Arc<Self>, handle: &MessageHandle, timeout: Duration, lane: &Lane) -> Result<Source, BufferError> {
+        let taken = match timeout.is_zero() {
+            true => self.subscriber.try_take_by_handle_on(handle, lane.stream()),
+            false => self.subscriber.take_by_handle_on(handle, timeout, lane.stream()).map(Some),
+        };
+        match taken {
+            Ok(Some(sample)) if sample.info().bytes == handle.payload_bytes => {
+                self.release_older(handle, lane.lanes());
+                Ok(Source::Taken(Box::new(sample)))
+            }
+            Ok(Some(sample)) => {
+                let (found, wanted) = (sample.info().bytes, handle.payload_bytes);
+                Ok(Source::Lost(format!("its descriptor names {wanted} B, but the payload has {found} B")))
+            }
+            Ok(None) => Ok(Source::Coming(self)),
+            Err(error) if !may_still_be_taken(&error) => Ok(Source::Lost(error.to_string())),
+            Err(_) if timeout.is_zero() => Ok(Source::Coming(self)),
+            Err(TakeByHandleError::Take(error)) => Err(error.into()),
+            Err(error) => Err(BufferError::Lost(error.to_string())),
+        }
+    }
+
+    /// Releases what the middleware has dropped: messages of the publisher that are `WINDOW` behind.
+    fn release_older(&self, handle: &MessageHandle, lanes: &Arc<Lanes>) {
+        let Some(end) = handle.sequence.checked_sub(WINDOW) else { return };
+        let mut released = lock(&self.released);
+        if released.len() > PUBLISHERS_KEPT {
+            released.clear();
+        }
+        let begin = released.insert(handle.publisher, end).unwrap_or(0).max(end.saturating_sub(WINDOW));
+        drop(released);
+        for sequence in (begin + 1..=end).filter(|sequence| !self.is_expected(handle.publisher, *sequence)) {
+            // Most of them were taken.
+            self.release(&MessageHandle { sequence, ..*handle }, lanes);
+        }
+    }
+}
+
+/// Whether a later take of the same message may succeed.
+fn may_still_be_taken(error: &TakeByHandleError) -> bool {
+    match error {
+        TakeByHandleError::NotHere { .. } => true,
+        TakeByHandleError::Take(error) => matches!(
+            error,
+            TakeError::Pool { .. } | TakeError::TooManyHeld { .. } | TakeError::Device { .. } | TakeError::Wait { .. }
+        ),
+        _ => false,
+    }
+}
+
+fn still_to_come() -> BufferError {
+    BufferError::Lost("they have not arrived yet".to_owned())
+}

@@ -1,0 +1,178 @@
+//! A subscription to which this process may publish.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Exhaustion, NodeError, Pool, Publisher, PublisherQos};
+
+use super::gid::{Gid, lock};
+use super::groups::Host;
+
+/// How long no publisher is made after one could not be made, or was given up: at first, and at most.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(320);
+
+/// How many topics of others a subscription can have joined.
+const JOINED_MAX: usize = 64;
+
+/// Where a subscription is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On this host.
+    Here,
+    /// On another host.
+    On(Host),
+    /// Its process had no manager when it was made.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    gid: Gid,
+    /// Where it is, if that is known.
+    host: Place,
+    joins: Mutex<HashMap<Gid, Joining>>,
+    publisher: Mutex<Option<Arc<Publisher<Bytes>>>>,
+    /// Held while a publisher is made, which waits for the manager.
+    making: Mutex<()>,
+    /// Whether it has ever been reached.
+    was_reached: AtomicBool,
+    backoff: Mutex<Backoff>,
+}
+
+/// A topic of another subscription that this one was asked to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Joining {
+    Asked,
+    /// How many joins this process had noted by then.
+    Since(u64),
+}
+
+/// No publisher is made `until` then.
+#[derive(Debug, Default)]
+struct Backoff {
+    until: Option<Instant>,
+    last: Duration,
+}
+
+impl Backoff {
+    fn begin(&mut self) {
+        self.last = if self.last.is_zero() { RETRY_DELAY } else { (self.last * 2).min(RETRY_DELAY_MAX) };
+        self.until = Some(Instant::now() + self.last);
+    }
+}
+
+impl Peer {
+    pub(super) fn new(gid: Gid, host: Place) -> Self {
+        Self {
+            gid,
+            host,
+            joins: Mutex::default(),
+            publisher: Mutex::default(),
+            making: Mutex::default(),
+            was_reached: AtomicBool::new(false),
+            backoff: Mutex::default(),
+        }
+    }
+
+    /// The publisher on its topic, if it is made. Never waits.
+    pub(super) fn made(&self) -> Option<Arc<Publisher<Bytes>>> {
+        lock(&self.publisher).clone()
+    }
+
+    /// Makes the publisher on its topic, which waits for the manager, unless none is to be made now.
+    pub(super) fn make(&self, pool: &Pool) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
+        let _making = lock(&self.making);
+        if let Some(publisher) = self.made() {
+            return Ok(Some(publisher));
+        }
+        if self.is_backing_off() {
+            return Ok(None);
+        }
+        let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, ..PublisherQos::default() };
+        match pool.publisher_with(&self.gid.topic(), qos) {
+            Ok(publisher) => {
+                let publisher = Arc::new(publisher);
+                *lock(&self.publisher) = Some(publisher.clone());
+                Ok(Some(publisher))
+            }
+            Err(error) => {
+                lock(&self.backoff).begin();
+                Err(error)
+            }
+        }
+    }
+
+    /// Its host, if that is another one.
+    pub(super) fn remote_host(&self) -> Option<&Host> {
+        match &self.host {
+            Place::On(host) => Some(host),
+            Place::Here | Place::Unknown => None,
+        }
+    }
+
+    /// Gives up the publisher if the subscription was reached and is no longer: it has left, or its host is cut off. One that is back is reached again
+    /// after a delay.
+    pub(super) fn give_up_if_left(&self) {
+        if self.was_reached() && !self.is_reached() {
+            self.give_up();
+        }
+    }
+
+    /// Gives up the publisher, which waits for the manager.
+    pub(super) fn give_up(&self) {
+        let publisher = lock(&self.publisher).take();
+        if publisher.is_some() {
+            lock(&self.backoff).begin();
+        }
+    }
+
+    /// Whether no publisher is to be made now.
+    fn is_backing_off(&self) -> bool {
+        lock(&self.backoff).until.is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(super) fn mark_reached(&self) {
+        self.was_reached.store(true, Ordering::Relaxed);
+        *lock(&self.backoff) = Backoff::default();
+    }
+
+    pub(super) fn was_reached(&self) -> bool {
+        self.was_reached.load(Ordering::Relaxed)
+    }
+
+    /// Whether a payload reaches it now. Never waits.
+    pub(super) fn is_reached(&self) -> bool {
+        self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
+    }
+
+    /// Remembers that it is asked to join the topic of another subscription.
+    pub(super) fn ask_to_join(&self, leader: Gid) {
+        let mut joins = lock(&self.joins);
+        if joins.len() >= JOINED_MAX && !joins.contains_key(&leader) {
+            joins.clear();
+        }
+        joins.entry(leader).or_insert(Joining::Asked);
+    }
+
+    /// Whether it was asked to join that topic. Others may say that it has.
+    pub(super) fn was_asked_to_join(&self, leader: Gid) -> bool {
+        lock(&self.joins).contains_key(&leader)
+    }
+
+    /// Notes that it has joined a topic. `since`: how many joins this process has noted.
+    pub(super) fn note_join(&self, leader: Gid, since: u64) {
+        lock(&self.joins).insert(leader, Joining::Since(since));
+    }
+
+    /// How many joins this process had noted when it joined that topic, if it has.
+    pub(super) fn joined(&self, leader: Gid) -> Option<u64> {
+        match lock(&self.joins).get(&leader) {
+            Some(Joining::Since(since)) => Some(*since),
+            _ => None,
+        }
+    }
+}

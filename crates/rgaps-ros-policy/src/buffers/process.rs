@@ -1,0 +1,159 @@
+//! The buffers of a process whose middleware loads the backend. Middleware loads every backend that is installed, in every process; most of them
+//! never use a buffer. So nothing is made before it is needed: the program allocates a buffer, or a subscription that takes buffers discovers a
+//! publisher that may send some. Until then endpoints are only remembered, unless a manager runs anyway: then subscriptions join at once, so that their
+//! first payload is not late.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rgaps::{Node, NodeError};
+
+use super::exchange::{Buffers, VERSION, is_of_this_version};
+use super::gid::{Gid, lock};
+
+/// How many subscriptions are remembered by a process that has not used buffers: of its own, and of those discovered. The oldest are forgotten.
+const REMEMBERED_MAX: usize = 4096;
+
+/// How long no manager is looked for after none was found.
+const MANAGER_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// The buffers of a process. Make one for each process.
+#[derive(Debug)]
+pub struct ProcessBuffers {
+    made: OnceLock<Buffers>,
+    /// Locked while they are made, which waits for a manager. Has the time of the last search that found none.
+    making: Mutex<Option<Instant>>,
+    /// What happened before they were made.
+    remembered: Mutex<Remembered>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    created: VecDeque<(Gid, Option<u32>)>,
+    discovered: VecDeque<(Gid, String, Vec<Gid>)>,
+}
+
+impl Default for ProcessBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ProcessBuffers {
+    /// Nothing is made yet.
+    pub const fn new() -> Self {
+        let remembered = Remembered { created: VecDeque::new(), discovered: VecDeque::new() };
+        Self { made: OnceLock::new(), making: Mutex::new(None), remembered: Mutex::new(remembered) }
+    }
+
+    /// The text that announces an endpoint of this process. Host and device are '-' if no manager runs yet.
+    pub fn metadata(&self) -> String {
+        self.make_if_served().map_or_else(|| format!("{VERSION}:-:-:"), |buffers| buffers.metadata())
+    }
+
+    /// See `Buffers::subscription_created`.
+    pub fn subscription_created(&self, gid: Gid, depth: Option<u32>) -> Result<(), NodeError> {
+        let mut remembered = lock(&self.remembered);
+        if let Some(buffers) = self.made.get() {
+            drop(remembered);
+            return buffers.subscription_created(gid, depth);
+        }
+        remember(&mut remembered.created, (gid, depth));
+        Ok(())
+    }
+
+    /// See `Buffers::subscription_discovered`.
+    pub fn subscription_discovered(&self, gid: Gid, metadata: &str, others: &[Gid]) -> bool {
+        let mut remembered = lock(&self.remembered);
+        if let Some(buffers) = self.made.get() {
+            drop(remembered);
+            return buffers.subscription_discovered(gid, metadata, others);
+        }
+        if !is_of_this_version(metadata) {
+            return false;
+        }
+        if remembered.discovered.iter().all(|(known, ..)| *known != gid) {
+            // The last of them is enough: it is in one group with the others.
+            let other = others.last().copied().into_iter().collect();
+            remember(&mut remembered.discovered, (gid, metadata.to_owned(), other));
+        }
+        true
+    }
+
+    /// To be called when a subscription that takes buffers discovers a publisher that may send some.
+    pub fn publisher_discovered(&self, metadata: &str) -> Result<bool, NodeError> {
+        let may_send = is_of_this_version(metadata);
+        if may_send {
+            self.make(true)?;
+        }
+        Ok(may_send)
+    }
+
+    /// The buffers. Starts a manager if none runs.
+    pub fn get(&self) -> Result<Buffers, NodeError> {
+        self.make(true)
+    }
+
+    /// The buffers if they are made. Never waits.
+    pub fn made(&self) -> Option<Buffers> {
+        self.made.get().cloned()
+    }
+
+    fn make(&self, may_start: bool) -> Result<Buffers, NodeError> {
+        if let Some(buffers) = self.made.get() {
+            return Ok(buffers.clone());
+        }
+        let mut making = lock(&self.making);
+        if let Some(buffers) = self.made.get() {
+            return Ok(buffers.clone());
+        }
+        let buffers = Buffers::new(node(may_start)?);
+        *making = None;
+        loop {
+            let mut remembered = lock(&self.remembered);
+            let (created, discovered) =
+                (std::mem::take(&mut remembered.created), std::mem::take(&mut remembered.discovered));
+            if created.is_empty() && discovered.is_empty() {
+                return Ok(self.made.get_or_init(|| buffers).clone());
+            }
+            drop(remembered);
+            for (gid, depth) in created {
+                // Without a subscriber it is not reached, and gets bytes.
+                let _ = buffers.subscription_created(gid, depth);
+            }
+            for (gid, metadata, others) in discovered {
+                buffers.subscription_discovered(gid, &metadata, &others);
+            }
+        }
+    }
+
+    /// As `make`, if a manager runs.
+    fn make_if_served(&self) -> Option<Buffers> {
+        let rests = || lock(&self.making).is_some_and(|at| at.elapsed() < MANAGER_RETRY_DELAY);
+        if self.made.get().is_none() && rests() {
+            return None;
+        }
+        let made = self.make(false);
+        if made.is_err() {
+            *lock(&self.making) = Some(Instant::now());
+        }
+        made.ok()
+    }
+}
+
+/// A node for a process. Unless it may start a manager, one must run already. A later successor may be started in any case.
+fn node(may_start: bool) -> Result<Node, NodeError> {
+    let builder = || Node::builder().name("rosidl::Buffer").ros_node();
+    if !may_start {
+        builder().no_autostart().build()?;
+    }
+    builder().build()
+}
+
+fn remember<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() == REMEMBERED_MAX {
+        all.pop_front();
+    }
+    all.push_back(one);
+}

@@ -1,0 +1,47 @@
+//! The buffers of a process whose middleware loads the backend, and managers that come and go.
+
+use std::time::Duration;
+
+use rgaps_ros_policy::buffers::{Gid, ProcessBuffers};
+use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+
+const GID: Gid = Gid([1; 16]);
+
+/// Runs the test again in a new process with a host of its own.
+fn on_a_host(name: &str) -> bool {
+    let dir = RuntimeDir::new(name).expect("a folder");
+    let rgapsd = programs::find("rgapsd");
+    let settings = [
+        ("RGAPSD", rgapsd.to_str().expect("a path")),
+        ("RGAPS_RUNTIME_DIR", dir.path().to_str().expect("a path")),
+        ("RGAPS_NETWORK", "local"),
+        ("RGAPS_DEVICE", "host"),
+    ];
+    again_with(&settings, |_| Ok(()))
+}
+
+#[test]
+fn nothing_starts_a_manager_before_it_is_needed_and_one_that_died_is_replaced() {
+    if !on_a_host("process") {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = std::env::var("RGAPS_RUNTIME_DIR").expect("it is set");
+    let serves = || std::fs::exists(format!("{dir}/rgapsd.sock")).expect("the folder can be read");
+    let idle = ProcessBuffers::new();
+    assert_eq!(idle.metadata(), "1:-:-:");
+    idle.subscription_created(GID, None).expect("it is remembered");
+    assert!(idle.subscription_discovered(GID, "1:-:-:", &[]) && idle.made().is_none() && !serves());
+
+    let mut command = std::process::Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_RUNTIME_DIR", &dir);
+    let mut first = rgaps_testing::Child::spawn(&mut command).expect("a manager");
+    rgaps_testing::until("it serves", serves);
+    let process = ProcessBuffers::new();
+    assert!(process.metadata().len() > 30, "a manager runs");
+    first.kill().expect("it is killed");
+    // What was made without starting a manager starts a successor.
+    let buffer = process.get().expect("it is made").allocate(10).expect("a successor is started");
+    buffer.copy_in(b"0123456789").expect("it fits");
+    assert_eq!(buffer.to_vec().expect("it is there"), b"0123456789");
+}
