@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from world import SECONDS_MAX, Failed, discovery, has_rmw, program_of, run_tests, stands_still_under_zenoh
+from world import SECONDS_MAX, Failed, discovery, has_rmw, program_of, run_tests, stands_still_under_zenoh, two_hosts
 
 RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_zenoh_cpp', 'rmw_rgaps']
 SAMPLES = 30
@@ -61,18 +61,6 @@ def convert(context, host, name, kind, direction, source, target, environment=No
 
 def bridge(context, host, name, environment=None):
     return host.run(name, context.bridge, '--ros-args', '-r', f'__node:=rgaps_bridge_{name}', **(environment or {}))
-
-
-@contextlib.contextmanager
-def two_hosts(world):
-    """Hosts in network namespaces of their own, on one cable."""
-    os.environ.update(discovery('SUBNET'))
-    # Not 7447, the port of a router of rmw_zenoh_cpp.
-    try:
-        yield [world.host(namespace, (f'listen=tcp/10.77.0.{place}:7467', f'peers=tcp/10.77.0.{3 - place}:7467', 'multicast=false'))
-               for place, namespace in enumerate(world.pair_of_namespaces(), 1)]
-    finally:
-        os.environ.update(discovery('LOCALHOST'))
 
 
 def in_one_process(context, world):

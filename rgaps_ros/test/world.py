@@ -95,9 +95,9 @@ class Program:
             raise Failed(f'"{lines[-1]}" instead of "{wanted}"')
         return lines[-1]
 
-    def until(self, text):
+    def until(self, text, seconds=SECONDS_MAX):
         """Waits until its output contains this text."""
-        end = time.monotonic() + SECONDS_MAX
+        end = time.monotonic() + seconds
         while text not in self.output():
             if time.monotonic() > end or self.process.poll() is not None:
                 raise Failed(f'{self.name} does not say "{text}":\n{self.output()[-4000:]}')
@@ -198,6 +198,18 @@ class World:
         for place, holder in enumerate(ids, 1):
             self.start_router(holder, f'10.77.0.{3 - place}')
         return ids
+
+
+@contextlib.contextmanager
+def two_hosts(world):
+    """Hosts in network namespaces of their own, on one cable."""
+    os.environ.update(discovery('SUBNET'))
+    # Not 7447, the port of a router of rmw_zenoh_cpp.
+    try:
+        yield [world.host(namespace, (f'listen=tcp/10.77.0.{place}:7467', f'peers=tcp/10.77.0.{3 - place}:7467', 'multicast=false'))
+               for place, namespace in enumerate(world.pair_of_namespaces(), 1)]
+    finally:
+        os.environ.update(discovery('LOCALHOST'))
 
 
 def ip(*arguments):
