@@ -65,11 +65,19 @@ def subscriptions_of_one_process_read_every_picture_in_place(context, world):
     return None
 
 
-def four_subscribers_read_every_picture_on_a_gpu(context, world):
+def with_a_gpu():
+    """The environment of programs and managers on the stand-in for libcuda; none without the stand-in."""
     standin = os.environ.get('TEST_STANDIN')
-    if not standin:
-        return 'TEST_STANDIN does not name a folder with the stand-in for libcuda'
-    on_gpu = {'RGAPS_DEVICE': 'cuda', 'LD_LIBRARY_PATH': f'{standin}:{os.environ["LD_LIBRARY_PATH"]}'}
+    return standin and {'RGAPS_DEVICE': 'cuda', 'LD_LIBRARY_PATH': f'{standin}:{os.environ["LD_LIBRARY_PATH"]}'}
+
+
+NO_STANDIN = 'TEST_STANDIN does not name a folder with the stand-in for libcuda'
+
+
+def four_subscribers_read_every_picture_on_a_gpu(context, world):
+    on_gpu = with_a_gpu()
+    if not on_gpu:
+        return NO_STANDIN
     host = world.host(settings=('device=cuda',), environment=on_gpu)
     subscribers = [take(context, host, f'subscriber{number}', environment=on_gpu) for number in range(4)]
     publisher = publish(context, host, reached=4, environment=on_gpu)
@@ -86,11 +94,20 @@ def received_bytes(namespace, interface):
 
 
 def each_picture_goes_to_another_host_once(context, world):
+    return pictures_go_to_another_host_once(context, world)
+
+
+def each_picture_goes_to_the_gpu_of_another_host_once(context, world):
+    on_gpu = with_a_gpu()
+    return pictures_go_to_another_host_once(context, world, ('device=cuda',), on_gpu) if on_gpu else NO_STANDIN
+
+
+def pictures_go_to_another_host_once(context, world, settings=(), environment=None):
     if os.geteuid() != 0:
         return 'no root, no network namespaces'
-    with two_hosts(world) as hosts:
-        subscribers = [take(context, hosts[number // 2], f'subscriber{number}') for number in range(4)]
-        publisher = publish(context, hosts[0], reached=4)
+    with two_hosts(world, settings, environment) as hosts:
+        subscribers = [take(context, hosts[number // 2], f'subscriber{number}', environment=environment) for number in range(4)]
+        publisher = publish(context, hosts[0], reached=4, environment=environment)
         for subscriber in subscribers:
             subscriber.passes(all_taken())
         publisher.until(of_publisher(4 * PICTURES))
@@ -204,6 +221,7 @@ def a_hundred_thousand_pictures_leak_nothing(context, world):
 
 TESTS = [the_plugin_keeps_the_contract_of_its_interface, four_subscribers_read_every_picture_in_place, subscriptions_of_one_process_read_every_picture_in_place,
          four_subscribers_read_every_picture_on_a_gpu, each_picture_goes_to_another_host_once,
+         each_picture_goes_to_the_gpu_of_another_host_once,
          a_subscriber_of_bytes_gets_them_and_the_others_still_read_in_place, a_relayed_picture_is_copied_once,
          nodes_in_python_and_cpp_read_each_others_pictures_in_place,
          a_killed_subscriber_harms_nobody_and_a_late_one_gets_pictures, a_killed_publisher_takes_no_picture_from_its_subscribers,

@@ -201,12 +201,13 @@ class World:
 
 
 @contextlib.contextmanager
-def two_hosts(world):
-    """Hosts in network namespaces of their own, on one cable."""
+def two_hosts(world, settings=(), environment=None):
+    """Hosts in network namespaces of their own, on one cable, with further settings and environment of their managers."""
     os.environ.update(discovery('SUBNET'))
     # Not 7447, the port of a router of rmw_zenoh_cpp.
     try:
-        yield [world.host(namespace, (f'listen=tcp/10.77.0.{place}:7467', f'peers=tcp/10.77.0.{3 - place}:7467', 'multicast=false'))
+        yield [world.host(namespace, (f'listen=tcp/10.77.0.{place}:7467', f'peers=tcp/10.77.0.{3 - place}:7467', 'multicast=false', *settings),
+                          environment)
                for place, namespace in enumerate(world.pair_of_namespaces(), 1)]
     finally:
         os.environ.update(discovery('LOCALHOST'))
