@@ -1,5 +1,6 @@
 // The plugin that middleware loads.
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -21,6 +22,8 @@
 
 namespace rgaps_buffer_backend {
 
+extern std::atomic<bool> is_loaded;  // of buffer.cpp
+
 namespace {
 
 using Descriptor = rgaps_msgs::msg::BufferDescriptor;
@@ -38,6 +41,8 @@ void delete_impl(void *impl) { delete static_cast<rosidl::BufferImplBase<std::ui
 /// See rosidl::BufferBackend. What an endpoint needs is decided by the core: this class only passes it on.
 class Backend : public rosidl::BufferBackend {
  public:
+  Backend() { is_loaded = true; }
+
   std::string get_backend_type() const override { return "rgaps"; }
 
   std::string get_backend_metadata() const override {

@@ -2,11 +2,16 @@
 
 #include "rgaps_buffer_backend/buffer.hpp"
 
+#include <atomic>
 #include <vector>
 
+#include "rcutils/logging_macros.h"
 #include "rgaps.h"
 
 namespace rgaps_buffer_backend {
+
+/// Whether the middleware has loaded the backend (backend.cpp).
+std::atomic<bool> is_loaded{false};
 
 namespace {
 
@@ -83,6 +88,12 @@ std::unique_ptr<rosidl::BufferImplBase<std::uint8_t>> BufferImpl::clone() const 
 }
 
 rosidl::Buffer<std::uint8_t> allocate_buffer(std::size_t count) {
+  if (!is_loaded) {
+    RCUTILS_LOG_WARN_ONCE_NAMED(
+        "rgaps_buffer_backend",
+        "a buffer is allocated although no middleware has loaded the backend: make a node first; rmw_cyclonedds_cpp cannot publish such buffers, use "
+        "rmw_fastrtps_cpp or rmw_zenoh_cpp");
+  }
   return rosidl::Buffer<std::uint8_t>(std::unique_ptr<rosidl::BufferImplBase<std::uint8_t>>(BufferImpl::allocate(count)));
 }
 
