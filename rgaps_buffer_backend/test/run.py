@@ -20,6 +20,8 @@ from world import Failed, run_tests, two_hosts  # noqa: E402 (found by the line 
 # rmw_cyclonedds_cpp has no backends: there, messages go as bytes.
 RMWS = ['rmw_fastrtps_cpp', 'rmw_zenoh_cpp']
 PICTURES = 100
+# Of no user of this machine.
+GROUP = 54321
 PICTURE_BYTES = 640 * 480 * 3
 
 
@@ -162,6 +164,25 @@ def nodes_in_python_and_cpp_read_each_others_pictures_in_place(context, world):
         publisher.end()
 
 
+def a_member_of_the_group_reads_every_picture_in_place(context, world):
+    if os.geteuid() != 0:
+        return 'no root, no second user'
+    if world.rmw == 'rmw_fastrtps_cpp':
+        return 'rmw_fastrtps_cpp 9.4.7 delivers nothing from one user to another, also no ordinary bytes'
+    os.chmod(world.folder, 0o755)
+    host = world.host(settings=(f'socket_group={GROUP}',))
+    as_member = ['setpriv', f'--reuid={GROUP + 1}', f'--regid={GROUP + 1}', f'--groups={GROUP}']
+    logs = os.path.join(world.folder, 'logs-of-the-member')
+    os.mkdir(logs)
+    os.chown(logs, GROUP + 1, GROUP + 1)
+    member = host.run('member', *as_member, context, 'take', '/pictures', str(PICTURES), 'rgaps', '1', *QUIETLY, ROS_LOG_DIR=logs)
+    member.until('waits')
+    publisher = publish(context, host, reached=1)
+    member.passes(all_taken())
+    publisher.until(of_publisher(PICTURES))
+    return None
+
+
 def a_killed_subscriber_harms_nobody_and_a_late_one_gets_pictures(context, world):
     host = world.host()
     victim, witness = take(context, host, 'victim', count=10**9), take(context, host, 'witness', count=300)
@@ -224,6 +245,7 @@ TESTS = [the_plugin_keeps_the_contract_of_its_interface, four_subscribers_read_e
          each_picture_goes_to_the_gpu_of_another_host_once,
          a_subscriber_of_bytes_gets_them_and_the_others_still_read_in_place, a_relayed_picture_is_copied_once,
          nodes_in_python_and_cpp_read_each_others_pictures_in_place,
+         a_member_of_the_group_reads_every_picture_in_place,
          a_killed_subscriber_harms_nobody_and_a_late_one_gets_pictures, a_killed_publisher_takes_no_picture_from_its_subscribers,
          a_hundred_thousand_pictures_leak_nothing]
 
