@@ -16,7 +16,8 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # All ROS packages.
-PACKAGES = {'rgaps', 'rgaps_examples', 'rgaps_examples_rust', 'rgaps_msgs', 'rgaps_ros', 'rgaps_image_transport', 'rmw_rgaps', 'ros2rgaps'}
+PACKAGES = {'rgaps', 'rgaps_buffer_backend', 'rgaps_examples', 'rgaps_examples_rust', 'rgaps_msgs', 'rgaps_ros', 'rgaps_image_transport', 'rmw_rgaps',
+            'ros2rgaps'}
 GROUPS = {'rgaps_msgs': 'rosidl_interface_packages', 'rmw_rgaps': 'rmw_implementation_packages'}
 
 
