@@ -77,7 +77,7 @@ mod tests {
             let work = work.clone();
             move || std::thread::spawn(move || work.run(|job| assert_ne!(job, 1))).join().is_err()
         };
-        // The thread waits for the lock that `add` holds, so it is not joined within.
+        // As if a thread had been started; the test starts it below.
         let later = |job| work.add(job, || true);
         assert!(later(1) && later(2));
         assert!(thread(&work)(), "it panics");
