@@ -132,6 +132,8 @@ class Report:
         self.running = set()
         self.told = set()
         self.has_failed = False
+        # Whether all has ended by itself.
+        self.is_done = False
         self.lines = {}
         self.reports = {}
 
@@ -176,14 +178,17 @@ class Report:
         if context.is_shutdown:
             return None
         if action in self.nodes and event.returncode and action not in self.told:
+            self.has_failed = True
             raise RuntimeError(f'nodes of this host have failed with exit status {event.returncode}: see the lines above')
         if self.count and action in self.publishers and event.returncode:
             raise RuntimeError('a publisher has failed: see the line above')
         clients = self.subscribers + self.publishers
         if action not in clients:
             return None
-        self.has_failed |= bool(event.returncode)
+        self.has_failed |= bool(event.returncode) and action not in self.told
         if self.running.intersection(self.subscribers if self.count or self.nodes.intersection(self.subscribers) else clients):
+            if action in self.nodes and action in self.publishers:
+                self.logger.info('the publishing nodes have ended; this launch ends when the subscribing nodes end')
             return None
         if self.has_failed and not self.count:
             raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
@@ -191,14 +196,21 @@ class Report:
         # (asyncio then reports 255, because subprocess.Popen.send_signal polls for the end, too).
         left = self.running.intersection(self.publishers)
         if left:
+            if left & self.nodes:
+                self.logger.info('the subscribing nodes have ended; the publishing nodes are told to end')
             told, self.told = self.told, self.told | left
             late = EmitEvent(event=Shutdown(reason='publishers have not ended when asked to'))
             return [*(EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher)))
                       for publisher in left - told), TimerAction(period=END_TIMEOUT, actions=[late])]
+        self.is_done = True
         return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
 
     def _sum_up(self):
         counted = [subscriber for subscriber in self.subscribers if subscriber not in self.nodes]
+        if self.nodes and self.has_failed:
+            self.logger.error('nodes have failed: see the lines above')
+        elif self.nodes and self.is_done:
+            self.logger.info('all nodes have ended without a failure')
         if not counted or not self.reports and not self.count:
             return
         reports = self.reports.values()

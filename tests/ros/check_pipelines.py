@@ -353,6 +353,13 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
     return None
 
 
+ENDED_WELL = 'all nodes have ended without a failure'
+
+
+def last_line(launch):
+    return launch.output().splitlines()[-1]
+
+
 def a_pipeline_over_two_hosts_sends_each_payload_once(world):
     if os.geteuid() != 0:
         return 'network namespaces need root'
@@ -362,7 +369,7 @@ def a_pipeline_over_two_hosts_sends_each_payload_once(world):
         launch = world.run(pipeline, ['ros2', 'launch', 'rgaps_examples', f'{pipeline}_pair.launch.py', f'count:={count}', *more])
         launch.passes()
         said = launch.output()
-        if f'frames {count} lost 0 mismatched 0' not in said or 'copied_bytes 0' not in said:
+        if f'frames {count} lost 0 mismatched 0' not in said or 'copied_bytes 0' not in said or not last_line(launch).endswith(ENDED_WELL):
             raise Failed(said[-6000:])
         if pipeline != 'pictures':
             continue
@@ -443,11 +450,11 @@ def nodes_by_name_run_on_two_hosts(world):
     launch = world.run('nodes', ['ros2', 'launch', 'rgaps', 'pair.launch.py', 'publish_nodes:=rgaps_examples/tensor_source',
                                  'subscribe_launch_file:=rgaps_examples tensors.launch.py part:=subscribe count:=20'])
     launch.passes()
-    if 'frames 20 lost 0 mismatched 0' not in launch.output():
+    if 'frames 20 lost 0 mismatched 0' not in launch.output() or not last_line(launch).endswith(ENDED_WELL):
         raise Failed(launch.output()[-6000:])
     wrong = world.run('wrong', ['ros2', 'launch', 'rgaps', 'pair.launch.py', 'publish_nodes:=rgaps_examples/tensor_source',
                                 'subscribe_nodes:=rgaps_examples/rgaps_examples::Voxel,rgaps_examples/no_such_node'])
-    if wrong.wait() == 0 or "executable 'no_such_node' not found" not in wrong.output():
+    if wrong.wait() == 0 or "executable 'no_such_node' not found" not in wrong.output() or 'nodes have failed' not in last_line(wrong):
         raise Failed(f'a node that does not exist was no failure:\n{wrong.output()[-6000:]}')
 
 

@@ -110,14 +110,23 @@ pub(crate) struct Sender {
 enum Ending {
     /// The other host says that it does not want the topic.
     Unwanted(String),
+    /// The other host closed the link. If its last subscriber has left, this host learns so a moment later.
+    Closed(String),
     /// Anything that the next attempt may overcome.
     Broken(String),
 }
 
 impl Ending {
     fn why(&self) -> &str {
-        let (Self::Unwanted(why) | Self::Broken(why)) = self;
+        let (Self::Unwanted(why) | Self::Closed(why) | Self::Broken(why)) = self;
         why
+    }
+
+    fn of_link(error: &PostError) -> Self {
+        match error {
+            PostError::Link(LinkError::Closed { by_peer: true }) => Self::Closed(error.to_string()),
+            error => Self::Broken(error.to_string()),
+        }
     }
 }
 
@@ -168,8 +177,10 @@ impl Sender {
                     drop(link);
                     self.outbox.disconnected();
                     since = Instant::now();
-                    if !self.setup.control.should_stop() {
-                        tracing::warn!(why = ending.why(), "the link has ended; connecting again");
+                    match &ending {
+                        _ if self.setup.control.should_stop() => {}
+                        Ending::Closed(_) => tracing::info!("the other host has closed the link"),
+                        ending => tracing::warn!(why = ending.why(), "the link has ended; connecting again"),
                     }
                     self.status(&format!("down: {}", ending.why()));
                     self.setup.control.count_corrupt(corrupt);
@@ -413,12 +424,12 @@ impl Sender {
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
                     if let Err(error) = link.wait(self.tick(), &[self.setup.control.event().as_fd()]) {
-                        return error.into();
+                        return Ending::of_link(&error.into());
                     }
                 }
                 Err(error) => {
                     self.transport.note_failure(&error);
-                    return error.into();
+                    return Ending::of_link(&error);
                 }
             }
             self.restore_if_caught_up();
