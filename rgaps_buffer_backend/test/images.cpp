@@ -28,6 +28,12 @@ namespace {
 const std::uint32_t WIDTH = 640, HEIGHT = std::getenv("IMAGES_HEIGHT") ? std::stoul(std::getenv("IMAGES_HEIGHT")) : 480;
 const std::size_t BYTES = std::size_t{3} * WIDTH * HEIGHT;
 
+/// Keep-last 10, and transient-local if a test says so.
+rclcpp::QoS qos() {
+  rclcpp::QoS qos(10);
+  return std::getenv("IMAGES_LATCHED") ? qos.transient_local() : qos;
+}
+
 std::vector<std::uint8_t> picture(std::uint64_t number) {
   std::vector<std::uint8_t> bytes(BYTES, static_cast<std::uint8_t>(number * 37));
   std::memcpy(bytes.data(), &number, sizeof(number));
@@ -67,7 +73,7 @@ bool spin_until(const rclcpp::Node::SharedPtr &node, Condition is_met) {
 
 int publish(std::uint64_t count, double rate, std::size_t reached, std::size_t others) {
   auto node = std::make_shared<rclcpp::Node>("camera");
-  auto publisher = node->create_publisher<Image>("/pictures", rclcpp::QoS(10));
+  auto publisher = node->create_publisher<Image>("/pictures", qos());
   // Ordinary bytes, to compare what the middleware does with them.
   const bool is_plain = std::getenv("IMAGES_PLAIN") != nullptr;
   if (!is_plain) { auto first = buffers::allocate_buffer(1); }  // so that the pool is there before subscriptions are
@@ -157,7 +163,7 @@ int take(const std::string &topic, std::uint64_t count, const std::string &backe
   std::vector<Got> all(subscriptions);
   std::vector<rclcpp::SubscriptionBase::SharedPtr> made;
   for (auto &got : all) {
-    made.push_back(node->create_subscription<Image>(topic, rclcpp::QoS(10), [&got](const Image &message) { got.add(message); }, accepting(backends)));
+    made.push_back(node->create_subscription<Image>(topic, qos(), [&got](const Image &message) { got.add(message); }, accepting(backends)));
   }
   std::printf("waits\n");
   std::fflush(stdout);

@@ -171,6 +171,7 @@ impl Sender {
                 Ok(mut link) => {
                     retry = RETRY_MIN;
                     self.setup.control.set_connected(true);
+                    self.setup.slot_table.mark_linked(self.setup.slot);
                     let ending = self.stream(link.as_mut());
                     self.setup.control.set_connected(false);
                     let corrupt = link.counters().corrupt;

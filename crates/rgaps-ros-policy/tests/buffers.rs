@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
 use rgaps::Node;
+use rgaps::types::Bytes;
 use rgaps_ros_policy::buffers::{Buffer, BufferError, Buffers, Descriptor, Gid, NotDescribed, Statistics};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
 
@@ -171,6 +173,29 @@ fn a_subscription_that_is_not_reached_gets_bytes_and_one_that_left_costs_none() 
     let received = viewer.receive(&descriptor);
     assert!(received.is_lost() && received.len() == BYTES);
     assert!(why(&received).contains("does not reach subscription 0101"), "{}", why(&received));
+}
+
+#[test]
+fn a_subscription_on_a_host_that_is_not_linked_yet_gets_bytes() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dirs = ["unlinked", "peer"].map(|host| RuntimeDir::new(host).unwrap());
+    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    // They know each other, and no connection for messages is possible.
+    let _managers = [(0, "rdma"), (1, "tcp")].map(|(of, transport): (usize, _)| {
+        let mut command = Command::new(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_MULTICAST", "off").env("RGAPS_TRANSPORT", transport);
+        command.env("RGAPS_LISTEN", format!("tcp/127.0.0.1:{}", ports[of]));
+        command.env("RGAPS_PEERS", format!("tcp/127.0.0.1:{}", ports[1 - of]));
+        manager::start(&dirs[of], command).unwrap()
+    });
+    let [camera, viewer] = dirs.each_ref().map(process);
+    connect(&camera, &viewer, [1], None);
+    let buffer = filled(&camera, 1);
+    let node = Node::builder().runtime_dir(dirs[0].path()).no_autostart().build().unwrap();
+    let beside = node.publisher::<Bytes>(&format!("/_rgaps/buffers_of_{}", "01".repeat(16))).unwrap();
+    rgaps_testing::until("the other host wants the topic", || beside.subscriber_count() == 1);
+    assert_eq!((beside.linked_subscriber_count(), camera.statistics().reached), (0, 0));
+    assert!(matches!(camera.describe(&buffer, gid(1)).unwrap_err(), NotDescribed::Unreached(of) if of == gid(1)));
 }
 
 #[test]
@@ -412,9 +437,9 @@ fn lies_about_joins_hide_no_payload_and_do_not_keep_others_from_joining() {
     });
     // What is said of others is not believed.
     let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
-    let liar = node.publisher::<rgaps::types::Bytes>(&format!("/_rgaps/joins_of_{:x}", asks.unwrap())).unwrap();
+    let liar = node.publisher::<Bytes>(&format!("/_rgaps/joins_of_{:x}", asks.unwrap())).unwrap();
     for leader in 0..100 {
-        liar.push(&rgaps::types::Bytes::new(32), &[gid(2).0, gid(leader).0].concat()).unwrap();
+        liar.push(&Bytes::new(32), &[gid(2).0, gid(leader).0].concat()).unwrap();
     }
     for fill in 0..100 {
         let buffer = filled(&camera, fill);

@@ -28,7 +28,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Version of the layout in this file.
-pub const LAYOUT_VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 /// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscriber slots of one topic on one host, including those of the manager's senders.
@@ -134,6 +134,11 @@ pub struct PublisherRecord {
     pub refused: AtomicU64,
 }
 
+/// A sender to a remote host that was never connected with it.
+pub const NOT_LINKED: u64 = 1;
+/// A sender to a remote host that is, or was, connected with it. While a later connection is down, messages wait for the next one.
+pub const LINKED: u64 = 2;
+
 /// The manager's record of a subscriber of this host, or of its own sender to a remote host.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -146,7 +151,7 @@ pub struct SubscriberRecord {
     pub joined: AtomicU64,
     /// Process id in rgapsd's PID namespace, for display only.
     pub pid: AtomicU64,
-    /// 1 if this is the sender to a remote host.
+    /// `NOT_LINKED` or `LINKED` if this is the sender to a remote host, else 0.
     pub remote: AtomicU64,
     /// Messages lost on the way from another host (`SlotTable::count_lost`).
     pub lost: AtomicU64,

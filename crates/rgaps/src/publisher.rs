@@ -239,6 +239,12 @@ impl<T: Meta> Publisher<T> {
     pub fn subscriber_count(&self) -> usize {
         self.inner.subscriber_count()
     }
+
+    /// Those of them that messages reach now: all on this host, and each remote host to which a connection was made. What is published for another host
+    /// before that is sent once it is connected, if it is still within the publisher's depth.
+    pub fn linked_subscriber_count(&self) -> usize {
+        self.inner.linked_subscriber_count()
+    }
 }
 
 /// A loaned block of the publisher's pool, to be filled. Dropping it without publishing gives the block back.

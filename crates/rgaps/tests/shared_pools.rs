@@ -351,7 +351,7 @@ fn another_host_gets_each_message_once_and_never_hears_of_the_pool() {
     let there = node(&dirs[1]);
     let subscribers = ["left", "right"].map(|topic| subscriber(&there, topic, 10));
     until("both topics are linked", || {
-        let linked = |of: usize| source.publishers[of].subscriber_count() == 1;
+        let linked = |of: usize| source.publishers[of].linked_subscriber_count() == 1;
         linked(0) && linked(1)
     });
     for _ in 0..50 {

@@ -307,7 +307,7 @@ impl Buffers {
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
-        if publisher.subscriber_count() == 0 {
+        if !peer.is_reached() {
             return unreached();
         }
         peer.mark_reached();

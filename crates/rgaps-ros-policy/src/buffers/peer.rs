@@ -144,9 +144,12 @@ impl Peer {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Whether a payload reaches it now. Never waits.
+    /// Whether a payload reaches it. The first one must not wait until its host is linked; later ones may. Never waits.
     pub(super) fn is_reached(&self) -> bool {
-        self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
+        self.made().is_some_and(|publisher| match self.was_reached() {
+            true => publisher.subscriber_count() > 0,
+            false => publisher.linked_subscriber_count() > 0,
+        })
     }
 
     /// Remembers that it is asked to join the topic of another subscription.

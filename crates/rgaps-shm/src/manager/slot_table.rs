@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
+use crate::layout::{DEPTH_MAX, LINKED, NOT_LINKED, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
 use crate::notify::wake_all;
 use crate::pages::{SubscriberFile, SubscriberPages};
 use crate::reader::past::find_in_queue;
@@ -221,7 +221,7 @@ impl SlotTable {
             subscribers.add(Arc::new(pages), None);
             words.depth.store(u64::from(spec.depth.min(DEPTH_MAX)), Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
-            words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
+            words.remote.store(if spec.remote { NOT_LINKED } else { 0 }, Ordering::Relaxed);
             words.lost.store(0, Ordering::Relaxed);
             words.joined.store(JOINING, Ordering::Relaxed);
             let visible = || {
@@ -234,6 +234,15 @@ impl SlotTable {
             return Ok(slot);
         }
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
+    }
+
+    /// Tells publishers that a sender to a remote host is connected with it.
+    pub fn mark_linked(&self, slot: SubscriberSlot) {
+        if self.segment.occupant(slot.index) == Some(slot)
+            && let Some(words) = self.segment.subscriber(slot.index)
+        {
+            words.remote.store(LINKED, Ordering::Relaxed);
+        }
     }
 
     /// Counts a port of a remote host that has ended, and returns how many have. Subscribers that look for history from now on have not had its history.

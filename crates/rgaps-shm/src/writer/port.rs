@@ -380,6 +380,11 @@ impl WriterPort {
         self.subscribers.count()
     }
 
+    /// Those of them that a message reaches now: remote hosts count once they were connected.
+    pub fn linked_subscriber_count(&self) -> usize {
+        self.subscribers.linked_count()
+    }
+
     /// Takes the messages of a remote publisher that has left out of history.
     pub fn forget_publisher(&mut self, publisher: u64) {
         let segment = self.segment.clone();

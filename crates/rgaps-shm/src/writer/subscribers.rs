@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use rgaps_os::{EventFd, futex};
 
+use crate::layout::NOT_LINKED;
 use crate::notify::Wake;
 use crate::pages::SubscriberPages;
 use crate::segment::{Segment, bits};
@@ -149,8 +150,20 @@ impl Subscribers {
 
     /// Subscribers that are not closed.
     pub fn count(&self) -> usize {
+        self.open().count()
+    }
+
+    fn open(&self) -> impl Iterator<Item = SubscriberSlot> + '_ {
         let is_closed = |known: &Known| known.pages.words().cursor.load(Ordering::Relaxed) == u64::MAX;
-        self.occupants().filter(|slot| !self.get(*slot).is_some_and(is_closed)).count()
+        self.occupants().filter(move |slot| !self.get(*slot).is_some_and(is_closed))
+    }
+
+    /// Those of them that a message reaches now: of this host, and senders that were connected with their hosts.
+    pub fn linked_count(&self) -> usize {
+        let is_linked = |slot: &SubscriberSlot| {
+            self.segment.subscriber(slot.index).is_some_and(|words| words.remote.load(Ordering::Relaxed) != NOT_LINKED)
+        };
+        self.open().filter(is_linked).count()
     }
 
     /// The topic's subscribers in relation to a message.

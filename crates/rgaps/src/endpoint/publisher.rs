@@ -242,6 +242,11 @@ impl PublisherInner {
         if self.node.is_owner() { self.port().subscriber_count() } else { 0 }
     }
 
+    /// See `Publisher::linked_subscriber_count`.
+    pub(crate) fn linked_subscriber_count(&self) -> usize {
+        if self.node.is_owner() { self.port().linked_subscriber_count() } else { 0 }
+    }
+
     /// The error for metadata that contradicts itself, the payload or the topic's type.
     pub(crate) fn metadata(&self, source: MetaError) -> PublishError {
         PublishError::Metadata { topic: self.topic.clone(), source }
