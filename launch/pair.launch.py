@@ -15,6 +15,7 @@ network namespace gets a router, linked with the other's, by which the nodes fin
 import json
 import os
 import pathlib
+import shlex
 import sys
 
 from ament_index_python.packages import get_package_prefix
@@ -82,6 +83,9 @@ def pair(settings, report):
             return None
         said = json.loads(text)
         report.logger.info(said['about'])
+        for role, host in zip(ROLES, said['hosts']):
+            variables = [f'{name}={value}' for name, value in host['environment'] if name == 'RGAPS_RUNTIME_DIR']
+            report.logger.info(f'commands of the {role}ing host: {shlex.join([*host["prefix"], "env", *variables])} ros2 ...')
         hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]
         routers = start_routers(report, said['hosts']) if has_nodes else []

@@ -89,6 +89,23 @@ def four_subscribers_read_every_picture_on_a_gpu(context, world):
     return None
 
 
+def a_subscriber_on_another_gpu_reads_every_picture(context, world):
+    on_gpu = with_a_gpu()
+    if not on_gpu:
+        return NO_STANDIN
+    # GPUs that reach each other's memory, and those that do not.
+    for more in ({}, {'RGAPS_TEST_STANDIN_NO_PEER': '1'}):
+        first, second = ({**on_gpu, 'RGAPS_TEST_STANDIN_DEVICES': '2', **more, 'RGAPS_DEVICE': f'cuda:{number}'} for number in range(2))
+        host = world.host(settings=('device=cuda:0',), environment=first)
+        subscribers = [take(context, host, f'subscriber{number}', environment=gpu) for number, gpu in enumerate((first, second))]
+        publisher = publish(context, host, reached=2, environment=first)
+        for subscriber in subscribers:
+            subscriber.passes(all_taken())
+        publisher.until(of_publisher(2 * PICTURES))
+        publisher.end()
+    return None
+
+
 def received_bytes(namespace, interface):
     path = f'/sys/class/net/{interface}/statistics/rx_bytes'
     command = ['nsenter', '-t', str(namespace), '-n', 'sh', '-c', f'mount -t sysfs sysfs /sys && cat {path}']
@@ -210,6 +227,19 @@ def a_killed_publisher_takes_no_picture_from_its_subscribers(context, world):
     subscriber.passes(all_taken(count, count))
 
 
+def a_late_joiner_of_a_transient_local_topic_gets_bytes(context, world):
+    if world.rmw == 'rmw_fastrtps_cpp':
+        return 'rmw_fastrtps_cpp 9.4.7 keeps what it sends to a subscription that accepts backends for that subscription alone'
+    host, latched = world.host(), {'IMAGES_LATCHED': '1'}
+    early = take(context, host, 'early', count=10, environment=latched)
+    publisher = publish(context, host, reached=0, others=1, count=10, environment=latched)
+    publisher.until('publisher allocated')
+    late = take(context, host, 'late', count=10, environment=latched)
+    for subscriber in (early, late):
+        subscriber.passes(all_taken(in_pool=0, count=10))
+    return None
+
+
 def memory_and_fds(program):
     pid = program.process.pid
     with open(f'/proc/{pid}/status', encoding='utf-8') as status:
@@ -241,13 +271,13 @@ def a_hundred_thousand_pictures_leak_nothing(context, world):
 
 
 TESTS = [the_plugin_keeps_the_contract_of_its_interface, four_subscribers_read_every_picture_in_place, subscriptions_of_one_process_read_every_picture_in_place,
-         four_subscribers_read_every_picture_on_a_gpu, each_picture_goes_to_another_host_once,
+         four_subscribers_read_every_picture_on_a_gpu, a_subscriber_on_another_gpu_reads_every_picture, each_picture_goes_to_another_host_once,
          each_picture_goes_to_the_gpu_of_another_host_once,
          a_subscriber_of_bytes_gets_them_and_the_others_still_read_in_place, a_relayed_picture_is_copied_once,
          nodes_in_python_and_cpp_read_each_others_pictures_in_place,
          a_member_of_the_group_reads_every_picture_in_place,
          a_killed_subscriber_harms_nobody_and_a_late_one_gets_pictures, a_killed_publisher_takes_no_picture_from_its_subscribers,
-         a_hundred_thousand_pictures_leak_nothing]
+         a_late_joiner_of_a_transient_local_topic_gets_bytes, a_hundred_thousand_pictures_leak_nothing]
 
 
 def main():

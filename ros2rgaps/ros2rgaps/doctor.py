@@ -44,7 +44,7 @@ class RgapsCheck(DoctorCheck):
         result = Result()
         try:
             lines = rgaps_json('doctor')
-            topics = rgaps_json('topic', 'list') if has_manager(lines) else []
+            topics = rgaps_json('topic', 'list', '--include-hidden-topics') if has_manager(lines) else []
         except RuntimeError as error:
             doctor_error(str(error))
             result.add_error()

@@ -182,7 +182,7 @@ fn a_program_in_a_container_starts_no_manager_and_reports_that_none_runs() {
     assert!(
         inside
             .errors()
-            .contains("no rgapsd runs in /run/robot/rgaps (from RGAPS_RUNTIME_DIR); starting one is turned off"),
+            .contains("no rgapsd runs in /run/robot/rgaps (from RGAPS_RUNTIME_DIR), and none is started"),
         "{}",
         inside.errors()
     );

@@ -25,7 +25,7 @@ pub fn run(format: Format) -> Result<(), CommandError> {
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();
     let found = found(
         known.names.iter().map(|name| plain(name).into_owned()),
-        topics.iter().map(|topic| {
+        topics.iter().filter(|topic| !topic.key.is_hidden()).map(|topic| {
             let [publishing, subscribing] =
                 [(topic.publishers, &topic.publishing_hosts), (topic.subscribers, &topic.subscribing_hosts)]
                     .map(|(here, hosts)| others(here, hosts));

@@ -22,7 +22,11 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// List the topics that this host knows.
-    List,
+    List {
+        /// Also those with a token that starts with '_', such as the topics of `rosidl::Buffer`.
+        #[arg(long)]
+        include_hidden_topics: bool,
+    },
     /// Show a topic's publishers and subscribers, its links, and why endpoints do not match.
     Info {
         /// The topic.
@@ -53,7 +57,7 @@ pub struct Watch {
 pub fn run(command: &Command, format: Format) -> Result<(), CommandError> {
     let node = Node::new("rgaps topic")?;
     match command {
-        Command::List => list(&node, format),
+        Command::List { include_hidden_topics } => list(&node, *include_hidden_topics, format),
         Command::Info { topic } => info(&node, topic, format),
         Command::Hz(watch) => follow(&node, watch, |window| report_hz(window, format)),
         Command::Bw(watch) => follow(&node, watch, |window| report_bw(window, format)),
@@ -61,8 +65,9 @@ pub fn run(command: &Command, format: Format) -> Result<(), CommandError> {
     }
 }
 
-fn list(node: &Node, format: Format) -> Result<(), CommandError> {
-    let topics = node.topics()?;
+fn list(node: &Node, include_hidden: bool, format: Format) -> Result<(), CommandError> {
+    let mut topics = node.topics()?;
+    topics.retain(|topic| include_hidden || !topic.key.is_hidden());
     if format == Format::Json {
         output::json(&topics);
         return Ok(());

@@ -94,6 +94,11 @@ impl TopicKey {
         self.name.starts_with(POOL_TOPICS)
     }
 
+    /// Whether a token starts with `_`. Tools list such a topic only if they are asked to, as those of ROS 2 do.
+    pub fn is_hidden(&self) -> bool {
+        self.name.split('/').any(|token| token.starts_with('_'))
+    }
+
     /// The ROS domain id.
     pub fn domain(&self) -> u32 {
         self.domain

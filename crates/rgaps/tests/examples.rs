@@ -23,7 +23,7 @@ fn an_example_that_cannot_start_says_why_in_words() {
     let output = example("camera", "1", &dir).env("RGAPS_AUTOSTART", "0").output().unwrap();
     let path = dir.path().display();
     let said = format!(
-        "Error: no rgapsd runs in {path} (from RGAPS_RUNTIME_DIR); starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder): start rgapsd first\n"
+        "Error: no rgapsd runs in {path} (from RGAPS_RUNTIME_DIR), and none is started (RGAPS_AUTOSTART=0, or the node's builder): start rgapsd or a node first, or set RGAPS_RUNTIME_DIR if they use another directory\n"
     );
     assert_eq!((output.status.success(), String::from_utf8(output.stderr).unwrap()), (false, said));
 }
