@@ -9,6 +9,7 @@ import os
 import pathlib
 import shlex
 import subprocess
+import time
 from signal import SIGINT
 
 from launch.actions import DeclareLaunchArgument, EmitEvent, ExecuteProcess, OpaqueFunction, RegisterEventHandler, TimerAction
@@ -25,7 +26,7 @@ EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 # Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
-# Seconds before a manager that has died is restarted.
+# Seconds before a manager that has died soon is restarted, and between looks at one of others.
 RESTART_DELAY = 1.0
 
 # Seconds in which publishers must end after they were asked to; then the launch kills them.
@@ -265,10 +266,19 @@ class Host:
         self.environment['RGAPS_AUTOSTART'] = '0'
         serves = False
         ends = 0
+        started = 0.0
 
         def start_manager(*_):
+            nonlocal started
+            started = time.monotonic()
             manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen', additional_env=self.environment)
             return [RegisterEventHandler(OnProcessExit(target_action=manager, on_exit=start_again)), *self.report.watch(manager, is_manager=True)]
+
+        def start_unless_served(*_):
+            return later(start_unless_served) if is_served() else start_manager()
+
+        def later(function, seconds=RESTART_DELAY):
+            return [TimerAction(period=seconds, actions=[OpaqueFunction(function=function)])]
 
         def start_again(event, context):
             nonlocal ends
@@ -276,11 +286,12 @@ class Host:
             if context.is_shutdown:
                 return None
             if is_served():
-                self.report.logger.info('another manager serves this host: it is used, with its own settings')
-                return None
+                self.report.logger.warning('another manager serves this host: it is used, with its own settings; when it ends, this launch starts its own again')
+                return later(start_unless_served)
             if not serves and ends >= STARTS_MAX:
                 raise RuntimeError(f'rgapsd has ended {ends} times without serving: see the lines above')
-            return TimerAction(period=RESTART_DELAY, actions=[OpaqueFunction(function=start_manager)])
+            # At once, if it has run for long: before a client of another terminal starts one without this launch's settings.
+            return later(start_manager, 0.0 if time.monotonic() > started + RESTART_DELAY else RESTART_DELAY)
 
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 
@@ -353,7 +364,7 @@ class Host:
                     if settings[name]:
                         command += [f'--{name}', settings[name]]
                 if settings['save']:
-                    command += ['--save', f"{settings['save']}/{topic.strip('/').replace('/', '_')}-{number}"]
+                    command += ['--save', f"{settings['save']}/{topic.strip('/').replace('/', '.')}-{number}"]
                 output = {'stdout': 'log', 'stderr': 'screen'}
                 yield self.report.watch_subscriber(self._client(command, 'sub', output), f'{topic} subscriber {number}')
 

@@ -44,6 +44,13 @@ constexpr const char *transport = "rgaps";
 
 std::string topic_of(const std::string &base_topic) { return base_topic + "/" + transport; }
 
+/// Reports the counters on /diagnostics while the result lives.
+std::shared_ptr<void> report(rgaps_ros::Diagnostics &diagnostics, const std::shared_ptr<rgaps_ros::ConversionCounters> &counters,
+                             const rgaps_ros::NodeInterfaces &interfaces) {
+  const std::string name = interfaces.base->get_fully_qualified_name();
+  return diagnostics.add([counters, name] { return counters->report(name, "image_transport").take(); });
+}
+
 }  // namespace
 
 class Publisher : public image_transport::PublisherPlugin {
@@ -54,13 +61,21 @@ class Publisher : public image_transport::PublisherPlugin {
   std::size_t getNumSubscribers() const override {
     return publisher_ ? std::max<std::size_t>(publisher_->get_subscription_count(), publisher_->payload_subscriber_count()) : 0;
   }
-  void shutdown() override { publisher_.reset(); }
+  void shutdown() override {
+    publisher_.reset();
+    report_.reset();
+  }
 
   void publish(const Image &message) const override {
-    push([&] { publisher_->push_host(rgaps_ros::describe(message).value(), message.data.data(), message.data.size()).value(); });
+    if (!publisher_) return;
+    counters_->convert(message.data.size(), [&] {
+      publisher_->push_host(rgaps_ros::describe(message).value(), message.data.data(), message.data.size()).value();
+    });
   }
   void publishData(const Image &message, const std::uint8_t *data) const override {
-    push([&] {
+    if (!publisher_) return;
+    const auto bytes = std::uint64_t{message.step} * message.height;
+    counters_->convert(bytes, [&] {
       const auto meta = rgaps_ros::describe_without_data(message).value();
       publisher_->push_host(meta, data, meta.payload_bytes()).value();
     });
@@ -84,22 +99,15 @@ class Publisher : public image_transport::PublisherPlugin {
     options.ros = given;
     publisher_ = std::make_unique<rgaps_ros::Publisher<rgaps::DeviceImage>>(node, topic_of(base_topic), qos, options);
     const auto interfaces = rgaps_ros::NodeInterfaces::of(node);
-    errors_ = std::make_unique<rgaps_ros::ErrorLog>(interfaces.logger(), getTopic());
-  }
-
-  /// Logs why an image could not be published; /diagnostics has the publisher's counters.
-  template <class Push>
-  void push(Push &&push) const {
-    if (!publisher_) return;
-    try {
-      push();
-    } catch (const std::exception &error) {
-      errors_->log(std::string("not published: ") + error.what());
-    }
+    counters_ = std::make_shared<rgaps_ros::ConversionCounters>(interfaces.logger(), getTopic());
+    diagnostics_ = rgaps_ros::Diagnostics::of(interfaces);
+    report_ = report(*diagnostics_, counters_, interfaces);
   }
 
   std::unique_ptr<rgaps_ros::Publisher<rgaps::DeviceImage>> publisher_;
-  std::unique_ptr<rgaps_ros::ErrorLog> errors_;
+  std::shared_ptr<rgaps_ros::ConversionCounters> counters_;
+  std::shared_ptr<rgaps_ros::Diagnostics> diagnostics_;
+  std::shared_ptr<void> report_;
 };
 
 class Subscriber : public image_transport::SubscriberPlugin {
@@ -139,8 +147,7 @@ class Subscriber : public image_transport::SubscriberPlugin {
     };
     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(node, topic_of(base_topic), qos, deliver, options);
     diagnostics_ = rgaps_ros::Diagnostics::of(interfaces);
-    const std::string name = interfaces.base->get_fully_qualified_name();
-    report_ = diagnostics_->add([counters, name] { return counters->report(name, "image_transport").take(); });
+    report_ = report(*diagnostics_, counters, interfaces);
   }
 
   rgaps_ros::Subscription<rgaps::DeviceImage>::SharedPtr subscription_;

@@ -30,6 +30,8 @@ namespace {
 constexpr std::chrono::milliseconds graph_poll_period(500);
 /// What rmw's graph says while the node of a publisher is not known yet.
 constexpr const char *unknown_name = "_NODE_NAME_UNKNOWN_";
+/// Leaves room for the topics' own names.
+constexpr std::size_t suffix_bytes_max = 64;
 constexpr const char *image_type = "sensor_msgs/msg/Image";
 /// The last part of the GPU topics of the image_transport plugin, whose base topic has the same pictures.
 constexpr const char *image_transport_suffix = "/rgaps";
@@ -214,8 +216,10 @@ class Bridge : public rclcpp::Node {
     descriptor.read_only = true;
     const auto suffix = declare_parameter<std::string>("suffix", "cpu", descriptor);
     const std::string digits = "0123456789", letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-    if (suffix.empty() || suffix.find_first_not_of(letters + digits) != std::string::npos || digits.find(suffix[0]) != std::string::npos) {
-      throw rclcpp::exceptions::InvalidParameterValueException("suffix is \"" + suffix + "\"; it must be one part of a topic's name, without a digit in front");
+    const bool is_plain = !suffix.empty() && suffix.find_first_not_of(letters + digits) == std::string::npos && suffix.find("__") == std::string::npos;
+    if (!is_plain || suffix.find_first_of(digits) == 0 || suffix.size() > suffix_bytes_max) {
+      throw rclcpp::exceptions::InvalidParameterValueException("suffix is \"" + suffix + "\"; it must be one part of a topic's name, without a digit in front and without '__', of " +
+                                                               std::to_string(suffix_bytes_max) + " characters at most");
     }
     timer_ = create_wall_timer(graph_poll_period, [pairs = std::make_shared<TopicPairs>(*this, suffix)] { pairs->update(); });
   }

@@ -180,9 +180,7 @@ fn a_program_in_a_container_starts_no_manager_and_reports_that_none_runs() {
     let mut inside = contain(&world, 0, "inside", "rgaps sub a || echo '{}'");
     inside.await_lines(&world, 1);
     assert!(
-        inside
-            .errors()
-            .contains("no rgapsd runs in /run/robot/rgaps (from RGAPS_RUNTIME_DIR), and none is started"),
+        inside.errors().contains("no rgapsd runs in /run/robot/rgaps (from RGAPS_RUNTIME_DIR), and none is started"),
         "{}",
         inside.errors()
     );

@@ -305,6 +305,32 @@ def launches_that_start_a_host_at_the_same_time_share_one_manager(folder):
     launches[0].wait_until(lambda: not list(processes({str(runtime_dir)})), 'nothing left')
 
 
+def a_launch_starts_its_manager_again_after_one_that_took_its_place(folder):
+    runtime_dir = pathlib.Path(folder) / 'taken'
+    runtime_dir.mkdir(mode=0o700)
+    launch = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', 'settings:=network=local',
+                    f'input:={ROOT / "examples" / "data" / "coffee.png"}')
+    launch.await_text('topic made topic=/camera/front', 1)
+    (own,) = launch.await_text(r'\[rgapsd-\d+\]: process started with pid \[(\d+)\]', 1)
+    # The launch cannot replace it before another one serves.
+    launch.process.send_signal(signal.SIGSTOP)
+    os.kill(int(own), signal.SIGKILL)
+    variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_NETWORK': 'local'}
+    ready = ['rgaps', 'ready', '--timeout', '0']
+    launch.wait_until(lambda: subprocess.run(ready, env=variables, capture_output=True, check=False).returncode, 'its end')
+    other = subprocess.Popen(['rgapsd', '--set', 'idle_timeout_ms=600000'], env=variables, stderr=subprocess.DEVNULL)
+    try:
+        subprocess.run(['rgaps', 'ready'], env=variables, check=True, stdout=subprocess.DEVNULL)
+        launch.process.send_signal(signal.SIGCONT)
+        launch.await_text('another manager serves this host', 1)
+    finally:
+        other.terminate()
+        other.wait(LIMIT)
+    launch.await_text(SERVES, 2)
+    assert launch.end(signal.SIGINT) == 0, launch.text()
+    assert not list(processes({str(runtime_dir)})), launch.text()
+
+
 def settings_with_which_nothing_would_run_are_refused_before_anything_runs(folder):
     for wrong, why in (('subscribers:=0', 'subscribers is "0"; it must be a whole number from 1 on'),
                        ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it must be a whole number from 0 on'),
@@ -337,6 +363,7 @@ TESTS = [
     nothing_is_left_of_a_launch_that_was_killed,
     a_manager_that_already_serves_is_used_and_not_ended,
     launches_that_start_a_host_at_the_same_time_share_one_manager,
+    a_launch_starts_its_manager_again_after_one_that_took_its_place,
     settings_with_which_nothing_would_run_are_refused_before_anything_runs,
     an_argument_that_a_program_refuses_ends_the_launch_with_an_exit_status,
 ]

@@ -67,7 +67,9 @@ pub enum SpawnError {
     #[error("no rgapsd runs, and the configuration is wrong: {0}")]
     Config(#[source] Box<ConfigError>),
     /// Starting is turned off.
-    #[error("{0}, and none is started (RGAPS_AUTOSTART=0, or the node's builder): start rgapsd or a node first, or set RGAPS_RUNTIME_DIR if they use another directory")]
+    #[error(
+        "{0}, and none is started (RGAPS_AUTOSTART=0, or the node's builder): start rgapsd or a node first, or set RGAPS_RUNTIME_DIR if they use another directory"
+    )]
     Forbidden(Box<NoManager>),
     /// The directory and its manager are another user's.
     #[error(

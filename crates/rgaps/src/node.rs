@@ -474,11 +474,18 @@ impl Node {
     }
 }
 
-/// Parses a domain id. An empty text is 0, as in ROS 2.
+/// Parses a domain id as ROS 2 does (`strtoul` with base 0): an empty text is 0, `0x10` is 16, and `010` is 8.
 fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
-    let domain = if found.is_empty() { Ok(0) } else { found.parse() };
+    let domain = match found.strip_prefix('0') {
+        _ if found.is_empty() => Ok(0),
+        Some(rest) if !rest.is_empty() => match rest.strip_prefix(['x', 'X']) {
+            Some(digits) => u32::from_str_radix(digits, 16),
+            None => u32::from_str_radix(rest, 8),
+        },
+        _ => found.parse(),
+    };
     let refused = || NodeError::Domain { found: found.chars().take(80).collect(), origin };
-    domain.ok().filter(|domain| *domain <= DOMAIN_MAX).ok_or_else(refused)
+    domain.ok().filter(|domain| *domain <= DOMAIN_MAX && !found.contains('+')).ok_or_else(refused)
 }
 
 fn program_name() -> String {
@@ -496,7 +503,8 @@ mod tests {
             (domain_id("", "x").unwrap(), domain_id("0", "x").unwrap(), domain_id("232", "x").unwrap()),
             (0, 0, 232)
         );
-        for bad in ["233", "-1", "4294967296", "seven", " 7"] {
+        assert_eq!(["0x8", "010", "00"].map(|text| domain_id(text, "x").unwrap()), [8, 8, 0]);
+        for bad in ["233", "0xe9", "08", "0x", "-1", "4294967296", "seven", " 7"] {
             let error = domain_id(bad, "ROS_DOMAIN_ID").unwrap_err().to_string();
             assert_eq!(error, format!("{bad:?} is not a ROS domain id: ROS_DOMAIN_ID must be from 0 to 232"));
         }
