@@ -10,6 +10,7 @@
 //!             that host during the grace period of `publish`, and ends at once if the host answers that it does not want the topic. This
 //!             manager: its successor releases the sender's slot.
 
+mod ending;
 mod patience;
 mod stalled;
 mod transport;
@@ -44,6 +45,7 @@ use crate::offered_ring::{Ask, dial, geometry, link_chunk_bytes, over_tcp};
 use crate::outbound::SenderControl;
 use crate::outbox::{Outbox, PostError};
 use crate::rdma_devices::{self, RdmaDevices};
+use crate::sender::ending::Ending;
 use crate::sender::transport::LinkTransport;
 use crate::sent::SentMessages;
 use crate::skipped::{GapNotices, SendContext};
@@ -103,37 +105,6 @@ pub(crate) struct Sender {
     transport: LinkTransport,
     /// Links over rdma, in a row, without an acknowledged message.
     fruitless: u32,
-}
-
-/// Why a connection ended, or could not be made.
-#[derive(Debug)]
-enum Ending {
-    /// The other host says that it does not want the topic.
-    Unwanted(String),
-    /// The other host closed the link. If its last subscriber has left, this host learns so a moment later.
-    Closed(String),
-    /// Anything that the next attempt may overcome.
-    Broken(String),
-}
-
-impl Ending {
-    fn why(&self) -> &str {
-        let (Self::Unwanted(why) | Self::Closed(why) | Self::Broken(why)) = self;
-        why
-    }
-
-    fn of_link(error: &PostError) -> Self {
-        match error {
-            PostError::Link(LinkError::Closed { by_peer: true }) => Self::Closed(error.to_string()),
-            error => Self::Broken(error.to_string()),
-        }
-    }
-}
-
-impl<E: std::fmt::Display> From<E> for Ending {
-    fn from(error: E) -> Self {
-        Self::Broken(error.to_string())
-    }
 }
 
 impl Sender {
