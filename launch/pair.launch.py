@@ -83,9 +83,9 @@ def pair(settings, report):
             return None
         said = json.loads(text)
         report.logger.info(said['about'])
-        for role, host in zip(ROLES, said['hosts']):
+        for name, host in zip(('publishing', 'subscribing'), said['hosts']):
             variables = [f'{name}={value}' for name, value in host['environment'] if name == 'RGAPS_RUNTIME_DIR']
-            report.logger.info(f'commands of the {role}ing host: {shlex.join([*host["prefix"], "env", *variables])} ros2 ...')
+            report.logger.info(f'to run a command on the {name} host: {shlex.join([*host["prefix"], "env", *variables])} ros2 ...')
         hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]
         routers = start_routers(report, said['hosts']) if has_nodes else []

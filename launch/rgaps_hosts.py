@@ -26,8 +26,10 @@ EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 # Seconds in which a manager must begin to serve, and how often it may end before that: its settings may be wrong.
 READY_TIMEOUT = '30'
 STARTS_MAX = 3
-# Seconds before a manager that has died soon is restarted, and between looks at one of others.
+# Seconds before a manager that has died soon is restarted.
 RESTART_DELAY = 1.0
+# Seconds: for ever.
+LONG = 10**9
 
 # Seconds in which publishers must end after they were asked to; then the launch kills them.
 END_TIMEOUT = 15.0
@@ -133,7 +135,7 @@ class Report:
         self.running = set()
         self.told = set()
         self.has_failed = False
-        # Whether all has ended by itself.
+        # Whether nothing is left to do.
         self.is_done = False
         self.lines = {}
         self.reports = {}
@@ -174,10 +176,13 @@ class Report:
         self.running.discard(action)
         if is_manager and not context.is_shutdown:
             return None  # The host restarts it.
-        if not self.running:
-            self._sum_up()
-        if context.is_shutdown:
-            return None
+        try:
+            return None if context.is_shutdown else self._go_on_after(action, event)
+        finally:
+            if not self.running:
+                self._sum_up()
+
+    def _go_on_after(self, action, event):
         if action in self.nodes and event.returncode and action not in self.told:
             self.has_failed = True
             raise RuntimeError(f'nodes of this host have failed with exit status {event.returncode}: see the lines above')
@@ -189,29 +194,32 @@ class Report:
         self.has_failed |= bool(event.returncode) and action not in self.told
         if self.running.intersection(self.subscribers if self.count or self.nodes.intersection(self.subscribers) else clients):
             if action in self.nodes and action in self.publishers:
-                self.logger.info('the publishing nodes have ended; this launch ends when the subscribing nodes end')
+                self.logger.info('the publishing nodes have ended; this launch ends when the subscribers end')
             return None
         if self.has_failed and not self.count:
             raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
+        self.is_done = True
         # Publishers first, so that they do not lose their manager. Signal each once: a signal to a process that has just ended loses its exit status
         # (asyncio then reports 255, because subprocess.Popen.send_signal polls for the end, too).
         left = self.running.intersection(self.publishers)
         if left:
             if left & self.nodes:
-                self.logger.info('the subscribing nodes have ended; the publishing nodes are told to end')
+                self.logger.info('the subscribers have ended; the publishing nodes are told to end')
             told, self.told = self.told, self.told | left
-            late = EmitEvent(event=Shutdown(reason='publishers have not ended when asked to'))
             return [*(EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher)))
-                      for publisher in left - told), TimerAction(period=END_TIMEOUT, actions=[late])]
-        self.is_done = True
+                      for publisher in left - told), TimerAction(period=END_TIMEOUT, actions=[OpaqueFunction(function=self._end_late)])]
         return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
+
+    def _end_late(self, context):
+        self.logger.warning(f'publishers have not ended within {END_TIMEOUT:.0f} s after they were told to, and are killed')
+        return [EmitEvent(event=Shutdown(reason='publishers have not ended when asked to'))]
 
     def _sum_up(self):
         counted = [subscriber for subscriber in self.subscribers if subscriber not in self.nodes]
         if self.nodes and self.has_failed:
-            self.logger.error('nodes have failed: see the lines above')
+            self.logger.error('not all has ended well: see the lines above')
         elif self.nodes and self.is_done:
-            self.logger.info('all nodes have ended without a failure')
+            self.logger.info('the launches of nodes have ended without an error')
         if not counted or not self.reports and not self.count:
             return
         reports = self.reports.values()
@@ -256,7 +264,11 @@ class Host:
 
         def is_served():
             environment = {**os.environ, **self.environment}
-            return subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+            try:
+                found = subprocess.run([*ready, '0'], env=environment, capture_output=True, check=False, timeout=float(READY_TIMEOUT))
+            except subprocess.TimeoutExpired:
+                return False
+            return found.returncode == 0
 
         if is_served():
             self.report.logger.info('a manager serves this host already; it runs with its own settings, and arguments of this launch that '
@@ -274,24 +286,25 @@ class Host:
             manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen', additional_env=self.environment)
             return [RegisterEventHandler(OnProcessExit(target_action=manager, on_exit=start_again)), *self.report.watch(manager, is_manager=True)]
 
-        def start_unless_served(*_):
-            return later(start_unless_served) if is_served() else start_manager()
-
-        def later(function, seconds=RESTART_DELAY):
-            return [TimerAction(period=seconds, actions=[OpaqueFunction(function=function)])]
+        def start_unless_served(context):
+            if context.is_shutdown:
+                return []
+            if not is_served():
+                return start_manager()
+            self.report.logger.warning('another manager serves this host: it is used, with its own settings; when it ends, this launch starts its own again')
+            other_ends = ExecuteProcess(cmd=[*ready, str(LONG), '--gone'], name='gone', output='log', additional_env=self.environment)
+            return [RegisterEventHandler(OnProcessExit(target_action=other_ends, on_exit=lambda event, context: start_unless_served(context))), other_ends]
 
         def start_again(event, context):
             nonlocal ends
             ends += 1
             if context.is_shutdown:
                 return None
-            if is_served():
-                self.report.logger.warning('another manager serves this host: it is used, with its own settings; when it ends, this launch starts its own again')
-                return later(start_unless_served)
-            if not serves and ends >= STARTS_MAX:
+            if not serves and ends >= STARTS_MAX and not is_served():
                 raise RuntimeError(f'rgapsd has ended {ends} times without serving: see the lines above')
             # At once, if it has run for long: before a client of another terminal starts one without this launch's settings.
-            return later(start_manager, 0.0 if time.monotonic() > started + RESTART_DELAY else RESTART_DELAY)
+            delay = 0.0 if time.monotonic() > started + RESTART_DELAY else RESTART_DELAY
+            return TimerAction(period=delay, actions=[OpaqueFunction(function=start_unless_served)])
 
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 

@@ -135,6 +135,7 @@ int relay(std::uint64_t count, std::size_t reached) {
 /// What a subscription has got.
 struct Got {
   std::uint64_t taken = 0, in_pool = 0, lost = 0, mismatched = 0, failed = 0, last = 0;
+  buffers::Device device{};
 
   void add(const Image &message) {
     const std::uint64_t number = std::stoull(message.header.frame_id);
@@ -146,6 +147,7 @@ struct Got {
       if (message.data.get_backend_type() == "rgaps") {
         ++in_pool;
         const auto pixels = buffers::from_input_buffer(message.data, nullptr);
+        device = pixels.get_device();
         const bool matches = is_on_host() ? std::memcmp(pixels.get_ptr(), expected.data(), BYTES) == 0 : message.data.to_vector() == expected;
         mismatched += message.data.size() != BYTES || !matches;
       } else {
@@ -172,6 +174,7 @@ int take(const std::string &topic, std::uint64_t count, const std::string &backe
   while (gate != nullptr && !std::filesystem::exists(gate)) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
   spin_until(node, [&] { return std::all_of(all.begin(), all.end(), [&](const Got &got) { return got.last >= count; }); });
   print_statistics("subscriber");
+  std::printf("read on device %d:%d\n", all[0].device.type, all[0].device.id);
   Got sum;
   for (const auto &got : all) {
     sum.taken += got.taken;

@@ -95,12 +95,14 @@ def a_subscriber_on_another_gpu_reads_every_picture(context, world):
         return NO_STANDIN
     # GPUs that reach each other's memory, and those that do not.
     for more in ({}, {'RGAPS_TEST_STANDIN_NO_PEER': '1'}):
-        first, second = ({**on_gpu, 'RGAPS_TEST_STANDIN_DEVICES': '2', **more, 'RGAPS_DEVICE': f'cuda:{number}'} for number in range(2))
-        host = world.host(settings=('device=cuda:0',), environment=first)
-        subscribers = [take(context, host, f'subscriber{number}', environment=gpu) for number, gpu in enumerate((first, second))]
-        publisher = publish(context, host, reached=2, environment=first)
-        for subscriber in subscribers:
+        both = {**on_gpu, 'RGAPS_TEST_STANDIN_DEVICES': '2', **more}
+        host = world.host(settings=('device=cuda:0',), environment=both)
+        subscribers = [take(context, host, f'subscriber{gpu}', environment={**both, 'RGAPS_BUFFERS_DEVICE': f'cuda:{gpu}'}) for gpu in range(2)]
+        publisher = publish(context, host, reached=2, environment=both)
+        for gpu, subscriber in enumerate(subscribers):
             subscriber.passes(all_taken())
+            if f'read on device 2:{gpu}\n' not in subscriber.output():
+                raise Failed(subscriber.output())
         publisher.until(of_publisher(2 * PICTURES))
         publisher.end()
     return None

@@ -73,7 +73,7 @@ class RgapsReport(DoctorReport):
         report = Report('RGAPS')
         try:
             lines = rgaps_json('doctor')
-            hosts, topics = (rgaps_json('hosts'), rgaps_json('topic', 'list')) if has_manager(lines) else ([], [])
+            hosts, topics = (rgaps_json('hosts'), rgaps_json('topic', 'list', '--include-hidden-topics')) if has_manager(lines) else ([], [])
             report.add_to_report('manager', 'runs' if has_manager(lines) else 'none runs')
         except RuntimeError as error:
             report.add_to_report('error', str(error))

@@ -324,6 +324,7 @@ def a_launch_starts_its_manager_again_after_one_that_took_its_place(folder):
         launch.process.send_signal(signal.SIGCONT)
         launch.await_text('another manager serves this host', 1)
     finally:
+        launch.process.send_signal(signal.SIGCONT)
         other.terminate()
         other.wait(LIMIT)
     launch.await_text(SERVES, 2)

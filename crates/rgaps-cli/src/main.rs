@@ -36,9 +36,9 @@ enum Command {
     /// Show topics and their traffic.
     #[command(subcommand)]
     Topic(topic::Command),
-    /// List the other hosts that this host knows, and their topics.
+    /// List the other hosts that this host knows, and their topics, without hidden ones.
     Hosts,
-    /// Wait until a manager serves this host.
+    /// Wait until a manager serves this host, or until none does.
     Ready(ready::Arguments),
     #[command(hide = true)]
     TwoHosts(two_hosts::Arguments),

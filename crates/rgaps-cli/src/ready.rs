@@ -1,4 +1,4 @@
-//! `rgaps ready`: waits until a manager serves this host, so that a script knows when to start clients.
+//! `rgaps ready`: waits until a manager serves this host, so that a script knows when to start clients; or until none does.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,10 @@ pub struct Arguments {
     /// Wait at most this many seconds; 0 checks once.
     #[arg(long, default_value_t = 30.0)]
     timeout: f64,
+
+    /// Wait until no manager serves this host.
+    #[arg(long)]
+    gone: bool,
 }
 
 /// Runs `rgaps ready`. It starts no manager; a manager that any process started will do.
@@ -27,15 +31,20 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let at = RuntimePath::of_environment();
     let dir = &at.path;
     loop {
-        if let Some(running) = Running::find() {
-            match format {
-                Format::Json => output::json(&serde_json::json!({ "pid": running.pid, "dir": dir })),
-                Format::Human => output::line(format_args!("{running} serves {}", dir.display())),
+        let found = Running::find();
+        if found.is_none() == arguments.gone {
+            match (found, format) {
+                (None, _) => {}
+                (Some(running), Format::Json) => output::json(&serde_json::json!({ "pid": running.pid, "dir": dir })),
+                (Some(running), Format::Human) => output::line(format_args!("{running} serves {}", dir.display())),
             }
             return Ok(());
         }
         if Instant::now() >= deadline || interrupt.is_set() {
-            return Err(CommandError::Other(at.no_manager().to_string()));
+            return Err(CommandError::Other(match found {
+                Some(running) => format!("{running} still serves {}", dir.display()),
+                None => at.no_manager().to_string(),
+            }));
         }
         interrupt.sleep_until(Instant::now() + LOOK);
     }

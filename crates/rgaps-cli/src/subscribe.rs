@@ -158,9 +158,7 @@ fn find_kind(
             });
         }
         if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed().as_secs_f64() > *timeout) {
-            return Err(CommandError::Other(format!(
-                "no host has {name} after {timeout} s; `rgaps topic list` shows all topics"
-            )));
+            return Err(CommandError::Other(format!("no host has {name} after {timeout} s; see `rgaps topic list`")));
         }
         if !told {
             output::complain(format_args!(

@@ -93,9 +93,7 @@ fn hosts(here: u32, names: &[String]) -> String {
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
     let name = rooted(name);
     let Some(topic) = summary(node, &name)? else {
-        return Err(CommandError::Other(format!(
-            "no host that is known here has {name}; `rgaps topic list` shows all topics"
-        )));
+        return Err(CommandError::Other(format!("no host that is known here has {name}; see `rgaps topic list`")));
     };
     if format == Format::Json {
         output::json(&topic);

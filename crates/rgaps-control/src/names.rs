@@ -218,6 +218,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_topic_with_a_token_that_starts_with_an_underscore_is_hidden() {
+        let hidden = ["/_rgaps/pool_1", "/a/_b", "/_a"].map(|name| TopicKey::new(0, name).unwrap().is_hidden());
+        let shown = ["/a_b", "/a_/b"].map(|name| TopicKey::new(0, name).unwrap().is_hidden());
+        assert_eq!((hidden, shown), ([true; 3], [false; 2]));
+    }
+
+    #[test]
     fn names_with_and_without_the_leading_slash_are_the_same_topic() {
         assert_eq!(TopicKey::new(0, "camera/front").unwrap(), TopicKey::new(0, "/camera/front").unwrap());
         assert_ne!(TopicKey::new(0, "a").unwrap(), TopicKey::new(1, "a").unwrap());

@@ -137,18 +137,21 @@ impl Sender {
         let _entered = span.enter();
         let mut retry = RETRY_MIN;
         let mut since = Instant::now();
+        let mut was_closed = false;
         while !self.setup.control.should_stop() {
             match self.connect() {
                 Ok(mut link) => {
                     retry = RETRY_MIN;
                     self.setup.control.set_connected(true);
-                    self.setup.slot_table.mark_linked(self.setup.slot);
+                    self.setup.slot_table.set_linked(self.setup.slot, true);
                     let ending = self.stream(link.as_mut());
                     self.setup.control.set_connected(false);
+                    self.setup.slot_table.set_linked(self.setup.slot, false);
                     let corrupt = link.counters().corrupt;
                     drop(link);
                     self.outbox.disconnected();
                     since = Instant::now();
+                    was_closed = matches!(ending, Ending::Closed(_));
                     match &ending {
                         _ if self.setup.control.should_stop() => {}
                         Ending::Closed(_) => tracing::info!("the other host has closed the link"),
@@ -158,7 +161,10 @@ impl Sender {
                     self.setup.control.count_corrupt(corrupt);
                 }
                 Err(ending) => {
-                    tracing::debug!(why = ending.why(), "no link yet");
+                    match (&ending, std::mem::take(&mut was_closed)) {
+                        (Ending::Broken(why), true) => tracing::warn!(why, "the link was closed; connecting again"),
+                        _ => tracing::debug!(why = ending.why(), "no link yet"),
+                    }
                     self.status(&format!("not connected: {}", ending.why()));
                     if matches!(ending, Ending::Unwanted(_)) && self.setup.control.is_unwanted() {
                         break;
@@ -340,6 +346,12 @@ impl Sender {
     ) -> Result<Box<dyn LinkSender>, String> {
         let patience = self.patience();
         let Some(ring) = &offer.rdma else {
+            if self.setup.rdma.is_required() {
+                return Err(format!(
+                    "transport = \"rdma\" is configured, and the other host offers tcp: {}",
+                    offer.no_rdma
+                ));
+            }
             let link = dial(offer, timeout, patience, |address, token, options| {
                 TcpSender::connect(address, token, geometry, options)
             })?;

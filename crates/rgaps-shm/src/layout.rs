@@ -134,9 +134,9 @@ pub struct PublisherRecord {
     pub refused: AtomicU64,
 }
 
-/// A sender to a remote host that was never connected with it.
+/// A sender to a remote host that is not connected with it.
 pub const NOT_LINKED: u64 = 1;
-/// A sender to a remote host that is, or was, connected with it. While a later connection is down, messages wait for the next one.
+/// A sender to a remote host that is connected with it.
 pub const LINKED: u64 = 2;
 
 /// The manager's record of a subscriber of this host, or of its own sender to a remote host.

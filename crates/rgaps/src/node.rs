@@ -474,7 +474,7 @@ impl Node {
     }
 }
 
-/// Parses a domain id as ROS 2 does (`strtoul` with base 0): an empty text is 0, `0x10` is 16, and `010` is 8.
+/// Reads the number that rcl reads (`strtoul` with base 0): an empty text is 0, `0x10` is 16, and `010` is 8. Refuses other text around it.
 fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
     let domain = match found.strip_prefix('0') {
         _ if found.is_empty() => Ok(0),

@@ -240,8 +240,8 @@ impl<T: Meta> Publisher<T> {
         self.inner.subscriber_count()
     }
 
-    /// Those of them that messages reach now: all on this host, and each remote host to which a connection was made. What is published for another host
-    /// before that is sent once it is connected, if it is still within the publisher's depth.
+    /// Those of them that messages reach now: all on this host, and each remote host that is connected. What is published for another host meanwhile is
+    /// sent once it is connected, if it is still within the publisher's depth.
     pub fn linked_subscriber_count(&self) -> usize {
         self.inner.linked_subscriber_count()
     }

@@ -36,7 +36,7 @@ class Process {
   /// The domain of a program that does not set one.
   static std::uint32_t default_domain() {
     const char *text = std::getenv("ROS_DOMAIN_ID");
-    return text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : 0;
+    return text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 0)) : 0;
   }
 
   /// The node of a domain. An empty `device` means the device of the host's pools. The node ends with its last user.

@@ -144,7 +144,7 @@ impl Peer {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Whether a payload reaches it. The first one must not wait until its host is linked; later ones may. Never waits.
+    /// Whether a payload reaches it. The first one must not have to wait for a link to its host; later ones may. Never waits.
     pub(super) fn is_reached(&self) -> bool {
         self.made().is_some_and(|publisher| match self.was_reached() {
             true => publisher.subscriber_count() > 0,

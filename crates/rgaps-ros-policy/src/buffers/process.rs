@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rgaps::device::Choice;
 use rgaps::{Node, NodeError};
 
 use super::exchange::{Buffers, VERSION, is_of_this_version};
@@ -17,6 +18,9 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// How long no manager is looked for after none was found.
 const MANAGER_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Names the device that works on the process's buffers, like a node's device: `cuda:1`. Unset or empty: that of the host's pools.
+const DEVICE: &str = "RGAPS_BUFFERS_DEVICE";
 
 /// The buffers of a process. Make one for each process.
 #[derive(Debug)]
@@ -144,7 +148,11 @@ impl ProcessBuffers {
 
 /// A node for a process. Unless it may start a manager, one must run already. A later successor may be started in any case.
 fn node(may_start: bool) -> Result<Node, NodeError> {
-    let builder = || Node::builder().name("rosidl::Buffer").ros_node();
+    let device = match std::env::var(DEVICE) {
+        Ok(text) if !text.is_empty() => text.parse()?,
+        _ => Choice::Auto,
+    };
+    let builder = || Node::builder().name("rosidl::Buffer").ros_node().device(device);
     if !may_start {
         builder().no_autostart().build()?;
     }

@@ -236,12 +236,12 @@ impl SlotTable {
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
     }
 
-    /// Tells publishers that a sender to a remote host is connected with it.
-    pub fn mark_linked(&self, slot: SubscriberSlot) {
+    /// Tells publishers whether a sender to a remote host is connected with it.
+    pub fn set_linked(&self, slot: SubscriberSlot, is_linked: bool) {
         if self.segment.occupant(slot.index) == Some(slot)
             && let Some(words) = self.segment.subscriber(slot.index)
         {
-            words.remote.store(LINKED, Ordering::Relaxed);
+            words.remote.store(if is_linked { LINKED } else { NOT_LINKED }, Ordering::Relaxed);
         }
     }
 

@@ -380,7 +380,7 @@ impl WriterPort {
         self.subscribers.count()
     }
 
-    /// Those of them that a message reaches now: remote hosts count once they were connected.
+    /// Those of them that a message reaches now: remote hosts count while they are connected.
     pub fn linked_subscriber_count(&self) -> usize {
         self.subscribers.linked_count()
     }

@@ -158,7 +158,7 @@ impl Subscribers {
         self.occupants().filter(move |slot| !self.get(*slot).is_some_and(is_closed))
     }
 
-    /// Those of them that a message reaches now: of this host, and senders that were connected with their hosts.
+    /// Those of them that a message reaches now: of this host, and senders that are connected with their hosts.
     pub fn linked_count(&self) -> usize {
         let is_linked = |slot: &SubscriberSlot| {
             self.segment.subscriber(slot.index).is_some_and(|words| words.remote.load(Ordering::Relaxed) != NOT_LINKED)
