@@ -293,7 +293,8 @@ class Host:
                 return start_manager()
             self.report.logger.warning('another manager serves this host: it is used, with its own settings; when it ends, this launch starts its own again')
             other_ends = ExecuteProcess(cmd=[*ready, str(LONG), '--gone'], name='gone', output='log', additional_env=self.environment)
-            return [RegisterEventHandler(OnProcessExit(target_action=other_ends, on_exit=lambda event, context: start_unless_served(context))), other_ends]
+            on_end = OnProcessExit(target_action=other_ends, on_exit=lambda event, context: start_unless_served(context))
+            return [RegisterEventHandler(on_end), *self.report.watch(other_ends, is_manager=True)]
 
         def start_again(event, context):
             nonlocal ends

@@ -40,6 +40,9 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
             }
             return Ok(());
         }
+        if arguments.gone && interrupt.is_set() {
+            return Ok(()); // Nobody waits for it any more.
+        }
         if Instant::now() >= deadline || interrupt.is_set() {
             return Err(CommandError::Other(match found {
                 Some(running) => format!("{running} still serves {}", dir.display()),

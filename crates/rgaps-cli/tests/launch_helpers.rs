@@ -95,6 +95,14 @@ fn a_host_is_ready_when_any_manager_answers() {
     let (good, said, errors) = ready("60");
     let said: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
     assert!(good && said["pid"] == manager.id(), "{said}");
+    let gone = |timeout: &str| {
+        let mut command = rgaps();
+        dir.apply(&mut command);
+        command.args(["ready", "--gone", "--timeout", timeout]).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert!(!gone("0"));
+    manager.terminate().unwrap();
+    assert!(gone("60"));
 }
 
 #[test]
