@@ -299,8 +299,8 @@ def launches_that_start_a_host_at_the_same_time_share_one_manager(folder):
     assert launches[1].end() == 0 and sums(launches[1]).endswith('messages 100 mismatched 0 lost 0'), launches[1].text()
     assert launches[0].end(signal.SIGINT) == 0, launches[0].text()
     text = ''.join(launch.text() for launch in launches)
-    # The one that came second has found the first one's manager, or its own has ended once.
-    assert len(SERVES.findall(text)) == 1 and text.count('a manager already runs') <= 1, text
+    # The one that came second has found the first one's manager, or its own has ended once. Then it starts its own again when the other's ends.
+    assert 1 <= len(SERVES.findall(text)) <= 1 + text.count('a manager already runs') <= 2, text
     # If the publishing launch has found the other's manager, its publisher starts another one when that ends, which ends when it is idle.
     launches[0].wait_until(lambda: not list(processes({str(runtime_dir)})), 'nothing left')
 
