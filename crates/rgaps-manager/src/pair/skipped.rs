@@ -107,9 +107,11 @@ fn the_history_of_a_third_host_hides_no_message_that_a_sender_skips() {
     }
     pair.publish_one(1);
     pair.wake_sender();
-    assert_eq!(subscriber.sequences_to(1), [1]);
+    // The last message's acknowledgement may wake the sender in the middle of the burst: then it takes some of the newcomer's.
+    let taken = subscriber.sequences_to(1);
+    assert_eq!(taken.last(), Some(&1));
     // The newcomer falls silent.
-    until("the gap notice", || subscriber.lost() == 5);
+    until("the gap notice", || subscriber.lost() == 5 - (taken.len() as u64 - 1));
 }
 
 #[test]
