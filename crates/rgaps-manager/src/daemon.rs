@@ -74,6 +74,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let memory = DeviceMemoryManager::new(chosen.backend.clone());
     let host = dir.host()?;
     let (epoch, unwritten) = dir.epoch(clock::realtime_ns());
+    let has_epoch = unwritten.is_none();
     lacks.add(unwritten, "a successor will refuse handles of messages that are published now");
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
@@ -104,7 +105,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     );
     // Before anybody can connect: a client compares it with what it was given.
     lacks.add(dir.note_config(&config).err(), "clients and a successor are not told what it runs with");
-    let runtime_files = RuntimeFiles::new(&dir, lock, config.socket_gid())?;
+    let runtime_files = RuntimeFiles::new(&dir, lock, config.socket_gid(), has_epoch)?;
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     listens();
     let parts = Parts {

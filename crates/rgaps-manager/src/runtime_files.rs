@@ -80,11 +80,16 @@ impl MissingFiles {
 }
 
 impl RuntimeFiles {
-    /// Listens in a directory that is locked.
-    pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
+    /// Listens in a directory that is locked. `has_epoch`: the epoch was found or written there.
+    pub(crate) fn new(
+        dir: &RuntimeDir,
+        lock: ManagerLock,
+        group: Option<u32>,
+        has_epoch: bool,
+    ) -> Result<Self, DaemonError> {
         let listener = listen(dir, group)?;
         // The first turn starts the watch and checks all files.
-        Ok(Self { watch: None, looked_at: None, has_epoch: dir.has_epoch(), lock, listener, group })
+        Ok(Self { watch: None, looked_at: None, has_epoch, lock, listener, group })
     }
 
     pub(crate) fn listener(&self) -> &Listener {
