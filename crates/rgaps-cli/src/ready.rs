@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 use rgaps_command::output::{self, Format};
 use rgaps_control::running::Running;
 use rgaps_control::runtime_path::RuntimePath;
+use rgaps_os::{PidFd, poll};
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
 
 /// How often it checks.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it checks whether a manager still serves, as long as the manager's process lives.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Arguments of `rgaps ready`.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,6 +52,20 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
                 None => at.no_manager().to_string(),
             }));
         }
-        interrupt.sleep_until(Instant::now() + LOOK);
+        match found.and_then(|running| PidFd::open(running.pid).ok()) {
+            Some(process) => wait_for_end(&process, deadline.min(Instant::now() + LOOK_AGAIN), &interrupt)?,
+            None => interrupt.sleep_until(Instant::now() + LOOK),
+        }
     }
+}
+
+/// Waits until the process has ended, until `deadline` or an interrupt at most.
+fn wait_for_end(process: &PidFd, deadline: Instant, interrupt: &Interrupt) -> std::io::Result<()> {
+    while !interrupt.is_set() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || poll::readable(process, left.min(interrupt.patience()))? {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
