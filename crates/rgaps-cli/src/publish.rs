@@ -101,8 +101,9 @@ fn stream<T: Meta>(
     if !(arguments.rate.is_finite() && arguments.rate > 0.0) {
         return Err(CommandError::Other(format!("--rate {}: give messages a second, more than 0", arguments.rate)));
     }
-    let interrupt = Interrupt::install()?;
+    // Only then: a signal ends a process at once that still waits for its manager.
     let publisher: Publisher<T> = node.publisher_with(&arguments.topic, qos(arguments))?;
+    let interrupt = Interrupt::install()?;
     while publisher.subscriber_count() < arguments.wait_for && !interrupt.is_set() {
         interrupt.sleep_until(Instant::now() + Duration::from_millis(20));
     }
