@@ -42,7 +42,8 @@ impl Pool {
     /// Allocates a buffer of `bytes` bytes. They are not cleared: fill all of them.
     ///
     /// If the pool is full, the pool's `Exhaustion` decides. `DropOldest`, and `Wait` after its time-out (for subscribers that read nothing
-    /// meanwhile), give up messages of all topics in the pool: what keep-last subscribers have not read, oldest first, then history for late joiners.
+    /// meanwhile; until they read again, the next allocation does not wait for them), give up messages of all topics in the pool: what keep-last
+    /// subscribers have not read, oldest first, then history for late joiners.
     /// Never given up are buffers, held messages, what keep-all subscribers have not read, and unread messages of publishers that were dropped.
     /// Unlike a loan, an allocation that fails in the end may have given up others in vain.
     ///

@@ -163,6 +163,25 @@ fn a_pool_that_waits_names_who_keeps_it_full_and_then_passes_over_idle_subscribe
 }
 
 #[test]
+fn an_allocation_does_not_wait_for_a_subscriber_that_read_nothing_during_a_wait() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("idle").unwrap();
+    let _manager = rgapsd(&dir);
+    let node = node(&dir);
+    let pool = node.pool(POOL_BYTES, Exhaustion::within(Duration::from_secs(3600))).unwrap();
+    let qos = PublisherQos { exhaustion: Exhaustion::within(Duration::from_millis(50)), ..PublisherQos::default() };
+    let publisher = pool.publisher_with::<Bytes>("left", qos).unwrap();
+    let idle = subscriber(&node, "left", 100);
+    // Eight blocks: the ninth message waits for the subscriber, and then takes the first one's.
+    for _ in 0..9 {
+        publisher.push(&Bytes::new(BYTES), &[1; BYTES as usize]).unwrap();
+    }
+    let buffers: Vec<_> = (0..8).map(|_| pool.allocate(BYTES).unwrap()).collect();
+    assert_eq!((idle.take().unwrap().map(drop), idle.statistics().lost), (None, 9));
+    drop(buffers);
+}
+
+#[test]
 fn history_is_given_up_last() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("history").unwrap();

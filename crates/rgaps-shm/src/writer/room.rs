@@ -103,11 +103,15 @@ impl WriterPort {
 
     /// When the message was published that `drop_unread` would free, in ns since 1970.
     pub fn oldest_unread(&self, exhaustion: Exhaustion) -> Option<u64> {
+        let droppable = Droppable::by(exhaustion);
+        if !self.may_drop(droppable) {
+            return None;
+        }
         let (_, end) = self.begin_pass();
         let may_be_dropped = |outstanding: &&Outstanding| {
             let MessageRef { index, generation } = outstanding.message;
             let is_kept = self.segment.words(index).in_history(generation);
-            !is_kept && self.would_be_free(outstanding, end, Droppable::by(exhaustion))
+            !is_kept && self.would_be_free(outstanding, end, droppable)
         };
         let oldest = self.outstanding.iter().find(may_be_dropped)?;
         Some(self.segment.message(oldest.message.index).stamps[0].load(Ordering::Relaxed))
@@ -140,12 +144,15 @@ impl WriterPort {
         if !self.history.is_empty() && self.would_be_enough(wanted, Droppable::None) {
             return Some(Source::History);
         }
-        let may_drop = match droppable {
+        (self.may_drop(droppable) && self.would_be_enough(wanted, droppable)).then_some(Source::HistoryAndUnread)
+    }
+
+    fn may_drop(&self, droppable: Droppable) -> bool {
+        match droppable {
             Droppable::None => false,
             Droppable::OfIdle => !self.stalled.is_empty(),
             Droppable::All => true,
-        };
-        (may_drop && self.would_be_enough(wanted, droppable)).then_some(Source::HistoryAndUnread)
+        }
     }
 
     /// Whether what is wanted would come free if history kept nothing and droppable subscribers lost their unread messages.

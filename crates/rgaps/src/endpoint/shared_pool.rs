@@ -99,6 +99,8 @@ impl PoolInner {
             let lack_words = ports.iter().any(|port| lock(port).lacks_words());
             let attempt = match exhaustion {
                 Exhaustion::DropOldest if !lack_words => self.allocate_or_give_up(bytes, exhaustion),
+                // From subscribers that read nothing during an earlier wait.
+                Exhaustion::Wait { .. } if !lack_words => self.allocate_or(bytes, || self.drop_unread(exhaustion)),
                 _ => self.share.blocks.allocate(bytes).map_err(LoanError::Pool),
             };
             let full = match attempt {
@@ -127,16 +129,23 @@ impl PoolInner {
 
     /// Allocates a block, and gives up messages until there is one: what subscribers have not read and may lose, oldest first, then history.
     fn allocate_or_give_up(&self, bytes: u64, exhaustion: Exhaustion) -> Result<Block, LoanError> {
+        let give_up_history = || self.share.ports().iter().any(|port| lock(port).give_up_history());
+        self.allocate_or(bytes, || self.drop_unread(exhaustion) || give_up_history())
+    }
+
+    /// Allocates a block, and gives up one message after the other until there is one. `give_up_one`: false if there is none to give up.
+    fn allocate_or(&self, bytes: u64, give_up_one: impl Fn() -> bool) -> Result<Block, LoanError> {
         loop {
             match self.share.blocks.allocate(bytes) {
                 Ok(block) => return Ok(block),
-                Err(full) if !self.give_up_one(exhaustion) => return Err(full.into()),
+                Err(full) if !give_up_one() => return Err(full.into()),
                 Err(_) => {}
             }
         }
     }
 
-    fn give_up_one(&self, exhaustion: Exhaustion) -> bool {
+    /// Gives up the oldest message of all topics that subscribers have not read and may lose. False if there is none.
+    fn drop_unread(&self, exhaustion: Exhaustion) -> bool {
         let ports = self.share.ports();
         // A subscriber may read the oldest one meanwhile: then the next one is it.
         for _ in 0..ports.len().saturating_mul(2) {
@@ -146,7 +155,7 @@ impl PoolInner {
                 return true;
             }
         }
-        ports.iter().any(|port| lock(port).give_up_history())
+        false
     }
 }
 
