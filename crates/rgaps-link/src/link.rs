@@ -86,8 +86,14 @@ pub trait LinkSender: Send {
     /// Messages that were sent whole and are not acknowledged yet; 0 with flow control off.
     fn unacknowledged(&self) -> usize;
 
-    /// Waits until the link has something for `progress`, another file descriptor is readable, or `timeout` has passed.
+    /// Waits until the link has something for `progress`, another file descriptor is readable, or `timeout` has passed. While credit is due, only
+    /// credit need end the wait.
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError>;
+
+    /// Like `wait`, for a caller that needs the memory of posted records again: `Progress::reusable` ends the wait, too.
+    fn wait_for_reuse(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+        self.wait(timeout, others)
+    }
 
     /// Its counters.
     fn counters(&self) -> SenderCounters;

@@ -93,9 +93,12 @@ pub(crate) fn dial<T>(
     let mut why = "the other host offers no address".to_owned();
     for address in offer.addresses.iter().take(16) {
         let Ok(address) = address.parse::<SocketAddr>() else { continue };
-        let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
+        let connect_timeout = (timeout / 4).max(Duration::from_millis(200));
+        // Over rdma the other host connects its queue pair before it answers: the kernel may look for the owner of an address for a second.
+        let hello_timeout = if offer.rdma.is_some() { timeout } else { connect_timeout };
         let (dead_peer_timeout, send_timeout) = (timeout, patience);
-        let options = TcpOptions { hello_timeout, dead_peer_timeout, send_timeout, ..TcpOptions::default() };
+        let options =
+            TcpOptions { connect_timeout, hello_timeout, dead_peer_timeout, send_timeout, ..TcpOptions::default() };
         match connect(address, LinkToken(offer.token.0), options) {
             Ok(link) => return Ok(link),
             Err(error) => why = error.to_string(),

@@ -407,7 +407,13 @@ impl Sender {
                 Ok(true) => active = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
-                    if let Err(error) = link.wait(self.tick(), &[self.setup.control.event().as_fd()]) {
+                    let others = [self.setup.control.event().as_fd()];
+                    let waited = match self.outbox.is_staged() {
+                        // Its next copies need the staging memory of posted records.
+                        true => link.wait_for_reuse(self.tick(), &others),
+                        false => link.wait(self.tick(), &others),
+                    };
+                    if let Err(error) = waited {
                         return Ending::of_link(&error.into());
                     }
                 }

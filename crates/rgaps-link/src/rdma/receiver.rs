@@ -381,14 +381,17 @@ impl RdmaReceiver {
                 }
                 std::hint::spin_loop();
             }
-            self.completions.arm(false)?;
+            let rest = deadline.saturating_duration_since(Instant::now());
+            // An event that nobody waits for would stay with the kernel.
+            if !rest.is_zero() {
+                self.completions.arm(false)?;
+            }
             // A peer that has ended by now has completed all its records.
             let said = self.look()?;
             if let Some(record) = self.arrived()? {
                 return Ok(Some(record));
             }
             self.check_end(said)?;
-            let rest = deadline.saturating_duration_since(Instant::now());
             if rest.is_zero() {
                 return Ok(None);
             }

@@ -118,6 +118,7 @@ impl SenderEnd {
             return Err(refused("connecting to a ring without flow control, which would use up the receives"));
         }
         self.queue.connect(&self.candidate, &peer.address, options.dead_peer_timeout)?;
+        let landing_bytes_min = peer.grants_from_bytes.map_or(u64::MAX, |least| least.max(options.landing_bytes_min));
         Ok(RdmaSender {
             queue: self.queue,
             completions: self.completions,
@@ -129,14 +130,13 @@ impl SenderEnd {
             domain: self.domain,
             ring: SenderRing::new(geometry),
             peer: ring,
-            grants: ReceivedGrants::new(
-                peer.grants_from_bytes.map_or(u64::MAX, |least| least.max(options.landing_bytes_min)),
-            ),
+            grants: ReceivedGrants::new(landing_bytes_min),
             awaits_grant: None,
             liveness: LivenessSocket::new(liveness),
             looks: 0,
             reusable: RecordSequence(0),
             requested: None,
+            wants_reuse: false,
             options,
             counters: SenderCounters::default(),
             broken: None,
@@ -168,6 +168,8 @@ pub struct RdmaSender {
     reusable: RecordSequence,
     /// The delayed head in the outstanding credit request.
     requested: Option<Position>,
+    /// Completed records end a `wait`, too.
+    wants_reuse: bool,
     options: RdmaOptions,
     counters: SenderCounters,
     broken: Option<LinkError>,
@@ -209,7 +211,6 @@ impl RdmaSender {
         self.grants.peek(self.credit.mapping())
     }
 
-    /// Returns any grant, for tests.
     #[cfg(test)]
     pub(super) fn return_grant(&mut self, number: crate::record::GrantNumber) -> Result<(), LinkError> {
         self.liveness.send(Frame::Return(number))
@@ -481,15 +482,19 @@ impl RdmaSender {
         if self.spin(before)? {
             return Ok(Wake { link: true, others: 0 });
         }
-        // Credit implies that records have completed. Wait for completions only without a free slot, or if no credit is due.
-        let completion = !self.has_slot() || self.ring.delayed_head() == self.ring.tail();
-        self.forget_unused();
-        self.request_credit()?;
+        // Credit mostly follows soon, and implies completions: they need not wake this side, too.
+        let completion = self.wants_reuse || !self.has_slot() || self.ring.delayed_head() == self.ring.tail();
+        // What a posted record reads must stay registered: it may be sent once more.
+        if self.reusable == self.ring.next_record() {
+            self.forget_unused();
+        }
         self.completions.arm(!completion)?;
         self.advance()?;
         if (self.ring.delayed_head(), self.reusable) != before {
             return Ok(Wake { link: true, others: 0 });
         }
+        // Not earlier: the last request's answer may just have been reaped, and said nothing new.
+        self.request_credit()?;
         let own = [self.completions.fd(), self.liveness.fd()];
         let wake = socket::wait_readable(&own, timeout, others)?;
         self.completions.drain_events()?;
@@ -550,15 +555,18 @@ impl LinkSender for RdmaSender {
 
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
         self.check_alive()?;
-        match self.sleep(timeout, others) {
-            Ok(wake) => Ok(wake),
-            // The next `progress` returns it, like every link's.
-            Err(error) if error.is_fatal() => {
-                let _ = self.remember(Err::<(), _>(error));
-                Ok(Wake { link: true, others: 0 })
-            }
-            Err(error) => Err(error),
+        let woken = self.sleep(timeout, others);
+        match self.remember(woken) {
+            Err(error) if error.is_fatal() => Ok(Wake { link: true, others: 0 }), // The next `progress` returns it.
+            woken => woken,
         }
+    }
+
+    fn wait_for_reuse(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+        self.wants_reuse = true;
+        let wake = self.wait(timeout, others);
+        self.wants_reuse = false;
+        wake
     }
 
     fn counters(&self) -> SenderCounters {

@@ -489,15 +489,15 @@ pub fn connect(
         }
         _ => ConnectError::Unreachable { address, during, errno: errno(error) },
     };
-    let mut stream = TcpStream::connect_timeout(&address, options.hello_timeout.max(Duration::from_millis(1)))
+    let mut stream = TcpStream::connect_timeout(&address, options.connect_timeout.max(Duration::from_millis(1)))
         .map_err(|error| unreachable("connecting", &error))?;
-    let rest = options.hello_timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+    let by = Instant::now() + options.hello_timeout;
+    let rest = options.hello_timeout.max(Duration::from_millis(1));
     stream.set_write_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
     let hello = Hello { token, geometry, verdict: None };
     stream.write_all(&hello.encode()).map_err(|error| unreachable("saying hello", &error))?;
     let mut answer = [0; HELLO_BYTES];
-    read_by(&mut stream, &mut answer, start + options.hello_timeout)
-        .map_err(|error| unreachable("waiting for the answer", &error))?;
+    read_by(&mut stream, &mut answer, by).map_err(|error| unreachable("waiting for the answer", &error))?;
     let answer = Hello::decode(&answer).map_err(|source| ConnectError::Hello { address, source })?;
     check_answer(address, &hello, &answer)?;
     socket::configure(&stream, options).map_err(|errno| ConnectError::Unreachable {

@@ -22,7 +22,9 @@ pub struct TcpOptions {
     pub stall_timeout: Duration,
     /// Ends the link if the peer's host answers nothing on the network for this long, idle or not.
     pub dead_peer_timeout: Duration,
-    /// Time limit of the hand-shake.
+    /// Time limit of connecting.
+    pub connect_timeout: Duration,
+    /// Time limit of the hand-shake that follows.
     pub hello_timeout: Duration,
     /// Kernel buffers on each side; `None` leaves them to the kernel, which tunes the receive buffer to the path.
     pub socket_buffer_bytes: Option<u32>,
@@ -38,6 +40,7 @@ impl Default for TcpOptions {
             send_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(10),
             dead_peer_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(3),
             hello_timeout: Duration::from_secs(3),
             socket_buffer_bytes: None,
             give_back_after: None,
