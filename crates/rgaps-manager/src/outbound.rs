@@ -240,6 +240,11 @@ impl Outbound {
         }
     }
 
+    /// Starts the grace period anew.
+    pub(crate) fn linger_anew(&mut self, grace: Duration) {
+        self.lingers_until = Some(Instant::now() + grace);
+    }
+
     /// Ends the grace period: the host wants the topic again.
     pub(crate) fn go_on(&mut self) {
         self.lingers_until = None;

@@ -516,6 +516,32 @@ fn a_host_that_stays_away_loses_its_sender() {
 }
 
 #[test]
+fn a_host_whose_announcements_stop_keeps_its_sender_while_the_link_lives() {
+    let mut pair = Pair::new(host(), 20, 2000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.announce(false);
+    let over = Instant::now() + Duration::from_millis(2000);
+    for sequence in 1.. {
+        pair.send(1);
+        assert_eq!(subscriber.sequences_to(sequence), [sequence]);
+        let is_over = Instant::now() > over;
+        pair.publish.reconcile(&mut pair.topic, &pair.directory);
+        if is_over {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    let outbound = pair.topic.outbound.get(&TO).unwrap();
+    assert!(!outbound.control.should_stop(), "its grace period is over, but it is connected");
+    pair.cut();
+    until("the end of its grace period", || {
+        pair.publish.reconcile(&mut pair.topic, &pair.directory);
+        matches!(pair.events.try_recv(), Ok(Event::SenderEnded { host: TO, .. }))
+    });
+}
+
+#[test]
 fn a_sender_does_not_wait_for_a_host_that_says_it_has_no_subscriber() {
     let mut pair = Pair::new(host(), 2, 3_600_000);
     let _subscriber = pair.subscriber();

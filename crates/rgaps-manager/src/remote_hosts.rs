@@ -99,9 +99,10 @@ impl Manager {
             .inbound
             .iter()
             .filter(|(host, inbound)| {
-                // The last messages of a publisher that has left may be in flight: its host closes the connection after the last one.
-                let last_words = matches!(inbound, Inbound::Active(_)) && directory.knows(**host);
-                topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || last_words)
+                // The last messages of a publisher that has left may be in flight: its host closes the connection after the last one. And a host
+                // whose announcements fail to come is not gone while its link lives.
+                let is_linked = matches!(inbound, Inbound::Active(_));
+                topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || is_linked)
             })
             .map(|(host, _)| *host)
             .collect();
