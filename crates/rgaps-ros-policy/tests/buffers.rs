@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use rgaps::Node;
 use rgaps::types::Bytes;
+use rgaps::{Node, Publisher};
 use rgaps_ros_policy::buffers::{Buffer, BufferError, Buffers, Descriptor, Gid, NotDescribed, Statistics};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
 
@@ -175,27 +175,114 @@ fn a_subscription_that_is_not_reached_gets_bytes_and_one_that_left_costs_none() 
     assert!(why(&received).contains("does not reach subscription 0101"), "{}", why(&received));
 }
 
+/// Two hosts that know each other by these ports of loopback, once both are started.
+struct Hosts {
+    dirs: [RuntimeDir; 2],
+    ports: [u16; 2],
+}
+
+impl Hosts {
+    fn new(name: &str) -> Self {
+        let dirs = [name.to_owned(), format!("{name}-peer")].map(|host| RuntimeDir::new(&host).unwrap());
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        Self { dirs, ports }
+    }
+
+    /// If one host has the transport `rdma`, and no device for it, no connection for messages is possible.
+    fn start(&self, host: usize, transport: &str) -> Child {
+        let mut command = Command::new(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_MULTICAST", "off").env("RGAPS_TRANSPORT", transport);
+        command.env("RGAPS_LISTEN", format!("tcp/127.0.0.1:{}", self.ports[host]));
+        command.env("RGAPS_PEERS", format!("tcp/127.0.0.1:{}", self.ports[1 - host]));
+        manager::start(&self.dirs[host], command).unwrap()
+    }
+
+    /// Another publisher on the topic of the first subscription.
+    fn beside(&self) -> Publisher<Bytes> {
+        let node = Node::builder().runtime_dir(self.dirs[0].path()).no_autostart().build().unwrap();
+        node.publisher(&format!("/_rgaps/buffers_of_{}", "01".repeat(16))).unwrap()
+    }
+}
+
 #[test]
 fn a_subscription_on_a_host_that_is_not_linked_yet_gets_bytes() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
-    let dirs = ["unlinked", "peer"].map(|host| RuntimeDir::new(host).unwrap());
-    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
-    // They know each other, and no connection for messages is possible.
-    let _managers = [(0, "rdma"), (1, "tcp")].map(|(of, transport): (usize, _)| {
-        let mut command = Command::new(programs::find("rgapsd"));
-        command.env("RGAPS_DEVICE", "host").env("RGAPS_MULTICAST", "off").env("RGAPS_TRANSPORT", transport);
-        command.env("RGAPS_LISTEN", format!("tcp/127.0.0.1:{}", ports[of]));
-        command.env("RGAPS_PEERS", format!("tcp/127.0.0.1:{}", ports[1 - of]));
-        manager::start(&dirs[of], command).unwrap()
-    });
-    let [camera, viewer] = dirs.each_ref().map(process);
+    let hosts = Hosts::new("unlinked");
+    let _managers = [hosts.start(0, "rdma"), hosts.start(1, "tcp")];
+    let [camera, viewer] = hosts.dirs.each_ref().map(process);
     connect(&camera, &viewer, [1], None);
     let buffer = filled(&camera, 1);
-    let node = Node::builder().runtime_dir(dirs[0].path()).no_autostart().build().unwrap();
-    let beside = node.publisher::<Bytes>(&format!("/_rgaps/buffers_of_{}", "01".repeat(16))).unwrap();
+    let beside = hosts.beside();
     rgaps_testing::until("the other host wants the topic", || beside.subscriber_count() == 1);
     assert_eq!((beside.linked_subscriber_count(), camera.statistics().reached), (0, 0));
     assert!(matches!(camera.describe(&buffer, gid(1)).unwrap_err(), NotDescribed::Unreached(of) if of == gid(1)));
+}
+
+#[test]
+fn a_subscription_whose_host_was_away_gets_bytes_until_it_is_linked_again() {
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let hosts = Hosts::new("away");
+    let (_here, mut there) = (hosts.start(0, "tcp"), hosts.start(1, "tcp"));
+    let [camera, viewer] = hosts.dirs.each_ref().map(process);
+    connect(&camera, &viewer, [1], None);
+    let buffer = filled(&camera, 1);
+    let is_read = || {
+        let described = camera.describe(&buffer, gid(1));
+        described.is_ok_and(|descriptor| viewer.receive(&descriptor).to_vec().is_ok())
+    };
+    rgaps_testing::until("it is reached", is_read);
+    there.kill().unwrap();
+    rgaps_testing::until("it is no longer reached", || camera.statistics().reached == 0);
+    let has_payload = || camera.describe(&buffer, gid(1)).is_ok_and(|descriptor| descriptor.handle.sequence != 0);
+    rgaps_testing::until("its host counts as gone", || {
+        assert!(!has_payload());
+        // Others come and go meanwhile.
+        assert!(camera.subscription_discovered(gid(2), &camera.metadata(), &[]));
+        camera.describe(&buffer, gid(1)).is_ok()
+    });
+    // It comes back, and wants the topic, but no message can get there.
+    there = hosts.start(1, "rdma");
+    rgaps_testing::until("it gets bytes", || camera.describe(&buffer, gid(1)).is_err());
+    assert!((0..1000).all(|_| camera.describe(&buffer, gid(1)).is_err()));
+    there.kill().unwrap();
+    let _there = hosts.start(1, "tcp");
+    rgaps_testing::until("it is reached again", is_read);
+}
+
+#[test]
+fn a_subscription_on_its_leaders_topic_needs_no_publisher_of_its_own() {
+    let (_watchdog, dir, _manager) = start("joined");
+    let (camera, viewer) = (process(&dir), process(&dir));
+    let buffer = filled(&camera, 1);
+    for number in [1, 2] {
+        viewer.subscription_created(gid(number), None).unwrap();
+        // As if it were of another host: those of one host share a topic.
+        assert!(camera.subscription_discovered(gid(number), "1:00112233445566778899aabbccddeeff:host:", &[gid(1)]));
+    }
+    let reads_from = |number| {
+        let descriptor = camera.describe(&buffer, gid(number)).unwrap();
+        viewer.receive(&descriptor).to_vec().map(|_| descriptor.topic)
+    };
+    rgaps_testing::until("the second one has joined", || {
+        let described = camera.describe(&buffer, gid(1)).and_then(|_| camera.describe(&buffer, gid(2)));
+        described.is_ok_and(|descriptor| {
+            assert!(viewer.receive(&descriptor).to_vec().is_ok());
+            descriptor.topic == gid(1)
+        })
+    });
+    // Its process gives up taking from its own topic, which nobody uses any more, in favour of many others.
+    for number in 0..256_u16 {
+        viewer.subscription_created(Gid(std::array::from_fn(|at| number.to_le_bytes()[at % 2] ^ 0x80)), None).unwrap();
+        if number % 50 == 0 {
+            assert_eq!([1, 2].map(|number| reads_from(number).unwrap()), [gid(1); 2]);
+        }
+    }
+    // Discoveries of others give up the camera's oldest publishers that reach nobody.
+    for others in 100..200 {
+        assert!(camera.subscription_discovered(gid(others), &camera.metadata(), &[]));
+        assert_eq!([1, 2].map(|number| reads_from(number).unwrap()), [gid(1); 2]);
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -270,6 +270,32 @@ fn what_a_publisher_left_behind_stays_until_it_is_read() {
 }
 
 #[test]
+fn publishers_that_come_and_go_in_a_pool_leave_nothing_open() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("come-and-go").unwrap();
+    let _manager = rgapsd(&dir);
+    let node = node(&dir);
+    // It never fills, so nobody looks for space.
+    let pool = node.pool(64 << 20, Exhaustion::Refuse).unwrap();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let come_and_go = |number: u32| {
+        let topic = format!("topic{number}");
+        let subscriber = (number % 2 == 0).then(|| subscriber(&node, &topic, 1));
+        pool.publisher::<Bytes>(&topic).unwrap().push(&Bytes::new(3), b"abc").unwrap();
+        drop(subscriber);
+    };
+    come_and_go(0);
+    let before = open();
+    (1..100).for_each(come_and_go);
+    let mut number = 100;
+    until("the manager has freed what was not read", || {
+        number += 1;
+        come_and_go(number);
+        open() <= before + 2
+    });
+}
+
+#[test]
 fn what_a_publisher_left_behind_is_freed_by_a_successor() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("left-over").unwrap();

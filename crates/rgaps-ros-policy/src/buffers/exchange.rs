@@ -285,14 +285,7 @@ impl Buffers {
         if buffer.is_lost() {
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
-        // It has left, and only the middleware still has it; or its host is cut off, and its reads will say so.
-        let unreached = || match peer.was_reached() {
-            true => Ok(Descriptor::without_payload(gid, buffer.len())),
-            false => Err(NotDescribed::Unreached(gid)),
-        };
         self.pool()?;
-        let publisher = self.0.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
-        let Some(publisher) = publisher else { return unreached() };
         if self.0.joins.has_news() && !self.later(Job::Note) {
             self.0.joins.put_off();
         }
@@ -300,6 +293,7 @@ impl Buffers {
         if let Some(host) = peer.remote_host() {
             let is_reached = |of: Gid| of == gid || self.0.peer(of).is_some_and(|of| of.is_reached());
             leader = lock(&self.0.groups).leader(gid, host, is_reached);
+            // Then it needs no publisher of its own.
             if let Some(since) = peer.joined(leader)
                 && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
             {
@@ -307,6 +301,13 @@ impl Buffers {
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
+        // The middleware still has one that has left, rmw_fastrtps_cpp for ever: that must not cost bytes. If its host is cut off, its reads say so.
+        let unreached = || match peer.has_left() {
+            true => Ok(Descriptor::without_payload(gid, buffer.len())),
+            false => Err(NotDescribed::Unreached(gid)),
+        };
+        let publisher = self.0.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
+        let Some(publisher) = publisher else { return unreached() };
         if !peer.is_reached() {
             return unreached();
         }
@@ -416,10 +417,9 @@ impl Inner {
         Ok(publisher)
     }
 
-    /// Gives up the publishers of subscriptions that have left, and the oldest of those that were never reached if they are many.
+    /// Gives up the oldest publishers of subscriptions that are not reached, if they are many: most of them have left.
     fn give_up(&self) {
         let connected = self.connected();
-        connected.iter().for_each(|peer| peer.give_up_if_left());
         let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_reached()).collect();
         let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
         unreached[..surplus].iter().for_each(|peer| peer.give_up());

@@ -11,7 +11,7 @@ use rgaps::{Exhaustion, NodeError, Pool, Publisher, PublisherQos};
 use super::gid::{Gid, lock};
 use super::groups::Host;
 
-/// How long no publisher is made after one could not be made, or was given up: at first, and at most.
+/// How long no publisher is made after one was given up, or could not be made; and at most, after several could not be made.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(320);
 
@@ -62,6 +62,11 @@ impl Backoff {
     fn begin(&mut self) {
         self.last = if self.last.is_zero() { RETRY_DELAY } else { (self.last * 2).min(RETRY_DELAY_MAX) };
         self.until = Some(Instant::now() + self.last);
+    }
+
+    /// After what is no failure.
+    fn pause(&mut self) {
+        self.until = Some(Instant::now() + RETRY_DELAY);
     }
 }
 
@@ -114,19 +119,11 @@ impl Peer {
         }
     }
 
-    /// Gives up the publisher if the subscription was reached and is no longer: it has left, or its host is cut off. One that is back is reached again
-    /// after a delay.
-    pub(super) fn give_up_if_left(&self) {
-        if self.was_reached() && !self.is_reached() {
-            self.give_up();
-        }
-    }
-
     /// Gives up the publisher, which waits for the manager.
     pub(super) fn give_up(&self) {
         let publisher = lock(&self.publisher).take();
         if publisher.is_some() {
-            lock(&self.backoff).begin();
+            lock(&self.backoff).pause();
         }
     }
 
@@ -140,16 +137,15 @@ impl Peer {
         *lock(&self.backoff) = Backoff::default();
     }
 
-    pub(super) fn was_reached(&self) -> bool {
-        self.was_reached.load(Ordering::Relaxed)
+    /// Whether it was reached once, and nobody is there now: it has left, or its host is cut off.
+    pub(super) fn has_left(&self) -> bool {
+        let is_there = || self.made().is_some_and(|publisher| publisher.subscriber_count() > 0);
+        self.was_reached.load(Ordering::Relaxed) && !is_there()
     }
 
-    /// Whether a payload reaches it. The first one must not have to wait for a link to its host; later ones may. Never waits.
+    /// Whether a payload reaches it at once: on another host, over a link that stands. Never waits.
     pub(super) fn is_reached(&self) -> bool {
-        self.made().is_some_and(|publisher| match self.was_reached() {
-            true => publisher.subscriber_count() > 0,
-            false => publisher.linked_subscriber_count() > 0,
-        })
+        self.made().is_some_and(|publisher| publisher.linked_subscriber_count() > 0)
     }
 
     /// Remembers that it is asked to join the topic of another subscription.

@@ -49,8 +49,9 @@ impl WriterPort {
         }
     }
 
-    /// The messages of a shared pool that are not reclaimed, for a publisher that is about to give up its slot: the manager frees their entries.
+    /// The messages of a shared pool that subscribers still need, for a publisher that is about to give up its slot: the manager frees their entries.
     pub fn leave(&mut self) -> LeftMessages {
+        self.reclaim();
         let outstanding = std::mem::take(&mut self.outstanding);
         let left = outstanding.into_iter().filter_map(|Outstanding { message, .. }| {
             let place = self.place(message.index);

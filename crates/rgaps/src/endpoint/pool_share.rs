@@ -42,7 +42,10 @@ impl PoolShare {
 
     /// Keeps the blocks of what a publisher leaves behind until the manager has freed the messages.
     pub(crate) fn keep(&self, left: LeftMessages) {
-        lock(&self.left).push(left);
+        let mut all = lock(&self.left);
+        all.push(left);
+        // Each keeps a topic's memory mapped. A pool that never fills would not reclaim them.
+        all.retain_mut(|left| !left.reclaim());
     }
 
     /// Frees the blocks of messages that nobody needs, in all topics.
