@@ -280,7 +280,7 @@ fn publishers_that_come_and_go_in_a_pool_leave_nothing_open() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let come_and_go = |number: u32| {
         let topic = format!("topic{number}");
-        let subscriber = (number % 2 == 0).then(|| subscriber(&node, &topic, 1));
+        let subscriber = number.is_multiple_of(2).then(|| subscriber(&node, &topic, 1));
         pool.publisher::<Bytes>(&topic).unwrap().push(&Bytes::new(3), b"abc").unwrap();
         drop(subscriber);
     };
