@@ -445,7 +445,7 @@ impl Manager {
         for event in events {
             match event {
                 Event::SenderEnded { topic, host } => self.sender_ended(topic, host),
-                Event::ArrivalBegan { topic, host } => tracing::debug!(%topic, %host, "an arrival runs"),
+                Event::ArrivalBegan { topic, host } => self.arrival_began(topic, host),
                 Event::ArrivalEnded { topic, host, state, why } => {
                     tracing::debug!(%topic, %host, why, "an arrival has ended");
                     if let Some(topic) = self.topics.get_mut(&topic) {

@@ -1,7 +1,7 @@
 //! How a sender gets a ring: the request, the geometry of the offered ring, and a connection to the first of its addresses that answers.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::Seen;
@@ -91,11 +91,16 @@ pub(crate) fn dial<T>(
     connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
 ) -> Result<T, String> {
     let mut why = "the other host offers no address".to_owned();
+    let connect_timeout = (timeout / 4).max(Duration::from_millis(200));
+    // The offer expires, too, however many addresses it has.
+    let by = Instant::now() + 2 * timeout.max(connect_timeout);
     for address in offer.addresses.iter().take(16) {
         let Ok(address) = address.parse::<SocketAddr>() else { continue };
-        let connect_timeout = (timeout / 4).max(Duration::from_millis(200));
         // Over rdma the other host connects its queue pair before it answers: the kernel may look for the owner of an address for a second.
         let hello_timeout = if offer.rdma.is_some() { timeout } else { connect_timeout };
+        if Instant::now() >= by {
+            break;
+        }
         let (dead_peer_timeout, send_timeout) = (timeout, patience);
         let options =
             TcpOptions { connect_timeout, hello_timeout, dead_peer_timeout, send_timeout, ..TcpOptions::default() };

@@ -222,12 +222,16 @@ impl Outbound {
         let _ = self.control.event.signal();
     }
 
-    /// Whether its grace period is over.
+    /// Whether its grace period is over, or has to start: it was kept for its link, and has none any more.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
-        self.lingers_until.is_some_and(|until| until <= now) && !self.control.should_stop()
+        let is_over = match self.lingers_until {
+            Some(until) => until <= now,
+            None => self.control.is_unwanted() && !self.control.is_connected(),
+        };
+        is_over && !self.control.should_stop()
     }
 
-    /// Waits without end for the host, which is known, to want the topic again.
+    /// Waits as long as there is a link.
     pub(crate) fn keep(&mut self) {
         self.lingers_until = None;
     }
@@ -238,11 +242,6 @@ impl Outbound {
         if until <= Instant::now() {
             self.stop();
         }
-    }
-
-    /// Starts the grace period anew.
-    pub(crate) fn linger_anew(&mut self, grace: Duration) {
-        self.lingers_until = Some(Instant::now() + grace);
     }
 
     /// Ends the grace period: the host wants the topic again.

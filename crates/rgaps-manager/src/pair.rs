@@ -532,13 +532,15 @@ fn a_host_whose_announcements_stop_keeps_its_sender_while_the_link_lives() {
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
-    let outbound = pair.topic.outbound.get(&TO).unwrap();
-    assert!(!outbound.control.should_stop(), "its grace period is over, but it is connected");
+    let is_late = |pair: &Pair| pair.topic.outbound[&TO].is_late(Instant::now());
+    assert!(!pair.topic.outbound[&TO].control.should_stop() && !is_late(&pair), "it is connected");
     pair.cut();
-    until("the end of its grace period", || {
-        pair.publish.reconcile(&mut pair.topic, &pair.directory);
-        matches!(pair.events.try_recv(), Ok(Event::SenderEnded { host: TO, .. }))
-    });
+    assert!(is_late(&pair), "its grace period begins now");
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    assert!(!pair.topic.outbound[&TO].control.should_stop());
+    until("the end of its grace period", || is_late(&pair));
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    assert!(matches!(pair.events.recv_timeout(LIMIT), Ok(Event::SenderEnded { host: TO, .. })));
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl PublishManager {
                 // It is sending. Without a link it tries for the time that a host may be away.
                 None if outbound.control.is_connected() => outbound.keep(),
                 // Its announcements fail to come, but its link lives.
-                Some(_) if outbound.control.is_connected() && !directory.knows(*host) => outbound.linger_anew(grace),
+                Some(_) if outbound.control.is_connected() && !directory.knows(*host) => outbound.keep(),
                 _ => outbound.linger(grace),
             }
         }

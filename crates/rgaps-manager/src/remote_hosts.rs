@@ -88,6 +88,16 @@ impl Manager {
         self.network_inbox.announcements().concern(now, host, linked);
     }
 
+    /// Notes whether the host of an arrival is known when it begins.
+    pub(crate) fn arrival_began(&mut self, topic: TopicId, host: HostId) {
+        tracing::debug!(%topic, %host, "an arrival runs");
+        let is_known = self.network_inbox.announcements().directory().knows(host);
+        let inbound = self.topics.get_mut(&topic).and_then(|topic| topic.inbound.get(&host));
+        if let Some(Inbound::Active(control)) = inbound {
+            control.is_known(is_known);
+        }
+    }
+
     /// Starts and ends links of a topic, by the endpoints here and on other hosts.
     pub(crate) fn relink(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
@@ -100,8 +110,9 @@ impl Manager {
             .iter()
             .filter(|(host, inbound)| {
                 // The last messages of a publisher that has left may be in flight: its host closes the connection after the last one. And a host
-                // whose announcements fail to come is not gone while its link lives.
-                let is_linked = matches!(inbound, Inbound::Active(_));
+                // whose announcements have come, and fail to come now, is not gone while its link lives.
+                let is_linked =
+                    matches!(inbound, Inbound::Active(control) if control.is_known(directory.knows(**host)));
                 topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || is_linked)
             })
             .map(|(host, _)| *host)

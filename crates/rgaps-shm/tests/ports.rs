@@ -109,6 +109,30 @@ fn a_publisher_waits_for_no_idle_keep_last_subscriber_until_it_reads_again() {
 }
 
 #[test]
+fn a_subscriber_that_had_nothing_to_read_during_a_wait_is_not_idle() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let (mut idle, mut busy) = (host.subscriber(100), host.subscriber(100));
+    let wait = Exhaustion::within(Duration::ZERO);
+    for _ in 0..8 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(sequences(&mut busy).len(), 8);
+    let readers = publisher.port.taken_counts();
+    publisher.port.give_up_on(readers);
+    for _ in 0..8 {
+        publisher.publish(10, wait).unwrap();
+    }
+    assert!(
+        matches!(publisher.publish(10, wait), Err(LoanError::TimedOut { .. })),
+        "the busy one has not read them yet"
+    );
+    assert_eq!(sequences(&mut busy), [9, 10, 11, 12, 13, 14, 15, 16]);
+    publisher.publish(10, wait).unwrap();
+    assert_eq!((lost(&busy), sequences(&mut idle).len()), (0, 8));
+}
+
+#[test]
 fn a_closed_reader_delays_no_publisher_while_its_message_is_held() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);

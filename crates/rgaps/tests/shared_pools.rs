@@ -11,7 +11,7 @@ use rgaps::{
     Durability, Exhaustion, History, LoanError, Node, Origin, Pool, PublishError, Publisher, PublisherQos, Sample,
     Subscriber, SubscriberQos,
 };
-use rgaps_testing::{Child, RuntimeDir, Watchdog, kill_9, manager, programs, until};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, kill_9, manager, programs, until};
 
 const LONG: Duration = Duration::from_secs(20);
 /// Where a test that starts itself again tells the other process the runtime directory.
@@ -271,6 +271,10 @@ fn what_a_publisher_left_behind_stays_until_it_is_read() {
 
 #[test]
 fn publishers_that_come_and_go_in_a_pool_leave_nothing_open() {
+    // It counts what the process has open.
+    if !again_with(&[], |_| Ok(())) {
+        return;
+    }
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("come-and-go").unwrap();
     let _manager = rgapsd(&dir);

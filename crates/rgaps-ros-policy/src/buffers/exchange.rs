@@ -28,7 +28,7 @@ const SLACK: u32 = 64;
 /// How many requests to join a topic are counted: descriptors may ask for any.
 const REQUESTS_MAX: usize = 256;
 
-/// How many subscriptions that were never reached have a publisher at most. Each costs the host some memory.
+/// How many subscriptions that are not there have a publisher at most. Each costs the host some memory.
 const UNREACHED_MAX: usize = 64;
 
 /// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
@@ -302,7 +302,8 @@ impl Buffers {
             }
         }
         // The middleware still has one that has left, rmw_fastrtps_cpp for ever: that must not cost bytes. If its host is cut off, its reads say so.
-        let unreached = || match peer.has_left() {
+        let is_at_leader = || peer.all_joined().into_iter().filter_map(|of| self.0.peer(of)).any(|of| of.is_there());
+        let unreached = || match peer.has_left() && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
         };
@@ -417,10 +418,10 @@ impl Inner {
         Ok(publisher)
     }
 
-    /// Gives up the oldest publishers of subscriptions that are not reached, if they are many: most of them have left.
+    /// Gives up the oldest publishers of subscriptions that are not there (yet, or any more), if they are many.
     fn give_up(&self) {
         let connected = self.connected();
-        let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_reached()).collect();
+        let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_there()).collect();
         let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
         unreached[..surplus].iter().for_each(|peer| peer.give_up());
         lock(&self.connected).retain(|peer| peer.made().is_some());

@@ -40,6 +40,8 @@ pub(super) struct Peer {
     making: Mutex<()>,
     /// Whether it has ever been reached.
     was_reached: AtomicBool,
+    /// Whether its publisher was given up since nobody was there any more.
+    was_left: AtomicBool,
     backoff: Mutex<Backoff>,
 }
 
@@ -79,6 +81,7 @@ impl Peer {
             publisher: Mutex::default(),
             making: Mutex::default(),
             was_reached: AtomicBool::new(false),
+            was_left: AtomicBool::new(false),
             backoff: Mutex::default(),
         }
     }
@@ -102,6 +105,7 @@ impl Peer {
             Ok(publisher) => {
                 let publisher = Arc::new(publisher);
                 *lock(&self.publisher) = Some(publisher.clone());
+                self.was_left.store(false, Ordering::Relaxed);
                 Ok(Some(publisher))
             }
             Err(error) => {
@@ -119,8 +123,9 @@ impl Peer {
         }
     }
 
-    /// Gives up the publisher, which waits for the manager.
+    /// Gives up the publisher of a subscription that is not there, which waits for the manager.
     pub(super) fn give_up(&self) {
+        self.was_left.store(self.was_reached.load(Ordering::Relaxed), Ordering::Relaxed);
         let publisher = lock(&self.publisher).take();
         if publisher.is_some() {
             lock(&self.backoff).pause();
@@ -137,10 +142,17 @@ impl Peer {
         *lock(&self.backoff) = Backoff::default();
     }
 
-    /// Whether it was reached once, and nobody is there now: it has left, or its host is cut off.
+    /// Whether anybody subscribes to its topic, be it over a link that does not stand. Never waits.
+    pub(super) fn is_there(&self) -> bool {
+        self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
+    }
+
+    /// Whether it was reached once, and is not there any more: it has left, or its host is cut off.
     pub(super) fn has_left(&self) -> bool {
-        let is_there = || self.made().is_some_and(|publisher| publisher.subscriber_count() > 0);
-        self.was_reached.load(Ordering::Relaxed) && !is_there()
+        match self.made() {
+            Some(publisher) => self.was_reached.load(Ordering::Relaxed) && publisher.subscriber_count() == 0,
+            None => self.was_left.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether a payload reaches it at once: on another host, over a link that stands. Never waits.
@@ -165,6 +177,12 @@ impl Peer {
     /// Notes that it has joined a topic. `since`: how many joins this process has noted.
     pub(super) fn note_join(&self, leader: Gid, since: u64) {
         lock(&self.joins).insert(leader, Joining::Since(since));
+    }
+
+    /// The topics that it has joined.
+    pub(super) fn all_joined(&self) -> Vec<Gid> {
+        let joins = lock(&self.joins);
+        joins.iter().filter(|(_, join)| matches!(join, Joining::Since(_))).map(|(leader, _)| *leader).collect()
     }
 
     /// How many joins this process had noted when it joined that topic, if it has.

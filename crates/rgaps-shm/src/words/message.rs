@@ -280,6 +280,11 @@ impl ReaderWords<'_> {
         self.joined != JOINING && end >= self.joined.saturating_add(self.depth)
     }
 
+    /// Whether it has not looked at all messages yet, when the queue ends at `end`.
+    pub(crate) fn is_behind(&self, end: u64) -> bool {
+        self.cursor.load(Ordering::Acquire).max(self.joined) < end
+    }
+
     /// Whether it holds the message.
     pub(crate) fn is_holding(&self, generation: Generation) -> bool {
         self.hold.of(generation) == Holding::Held

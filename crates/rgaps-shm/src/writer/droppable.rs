@@ -4,13 +4,14 @@ use crate::slot::SubscriberSlot;
 use crate::writer::space::Exhaustion;
 use crate::writer::subscribers::{Reader, Subscribers};
 
-/// Keep-last subscribers, and how many messages each had taken, at one moment.
+/// Keep-last subscribers that had something to read at one moment, and how many messages each had taken.
 #[derive(Debug, Default)]
 pub struct TakenCounts(Vec<(SubscriberSlot, u64)>);
 
 impl TakenCounts {
-    pub(crate) fn of(subscribers: &Subscribers) -> Self {
-        let readers = subscribers.all().filter(|reader| reader.depth != 0);
+    /// `end`: of the queue.
+    pub(crate) fn of(subscribers: &Subscribers, end: u64) -> Self {
+        let readers = subscribers.all().filter(|reader| reader.depth != 0 && reader.is_behind(end));
         Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
     }
 

@@ -72,9 +72,9 @@ impl WriterPort {
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
-    /// The keep-last subscribers, and how many messages each has taken: for `give_up_on`, after a wait.
+    /// The keep-last subscribers that have something to read, and how many messages each has taken: for `give_up_on`, after a wait.
     pub fn taken_counts(&self) -> TakenCounts {
-        TakenCounts::of(&self.subscribers)
+        TakenCounts::of(&self.subscribers, self.segment.queue().end().0)
     }
 
     /// Call it after a wait for space that timed out, with the `taken_counts` from before the wait. From now on `Exhaustion::Wait` no longer waits for those

@@ -72,6 +72,11 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether there are messages that it has not looked at, or may be, when the queue ends at `end`.
+    pub(crate) fn is_behind(&self, end: u64) -> bool {
+        self.words.is_none_or(|words| words.is_behind(end))
+    }
+
     /// Whether it holds the message, or may hold it.
     pub(crate) fn is_holding(&self) -> bool {
         match self.words {
