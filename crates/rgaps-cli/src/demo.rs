@@ -25,7 +25,7 @@ pub use publisher::run as run_publisher;
 pub use subscriber::Arguments as SubscriberArguments;
 pub use subscriber::run as run_subscriber;
 
-use crate::CommandError;
+use crate::{CommandError, create_folder};
 use crate::demo::board::Board;
 use crate::demo::hosts::{DemoHosts, Side};
 use crate::demo::report::{Report, Summary};
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     if format == Format::Human {
         output::line(hosts.describe());
     }
-    std::fs::create_dir_all(&arguments.out)?;
+    create_folder(&arguments.out)?;
     let outcome = play(arguments, format, &hosts, &interrupt);
     let left = hosts.clear_up();
     let summary = outcome?;

@@ -49,3 +49,9 @@ pub enum CommandError {
     #[error("{0}")]
     Other(String),
 }
+
+/// Creates a folder for output, and those above it.
+fn create_folder(path: &std::path::Path) -> Result<(), CommandError> {
+    let failed = |error| CommandError::Other(format!("the folder {} cannot be created: {error}", path.display()));
+    std::fs::create_dir_all(path).map_err(failed)
+}

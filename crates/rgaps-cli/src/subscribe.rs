@@ -13,7 +13,7 @@ use rgaps_command::output::{self, Format};
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
 
-use crate::CommandError;
+use crate::{CommandError, create_folder};
 use crate::interrupt::Interrupt;
 use crate::topic;
 use rgaps_media::{Mark, Media};
@@ -256,7 +256,7 @@ fn follow<T: Content>(
 ) -> Result<Received, CommandError> {
     let expected = arguments.expect.as_deref().map(Expected::load::<T>).transpose()?;
     if let Some(folder) = &arguments.save {
-        std::fs::create_dir_all(folder)?;
+        create_folder(folder)?;
     }
     let subscriber: Subscriber<T> = node.subscriber_with(&arguments.topic, qos(arguments))?;
     let mut tally = Tally::new(subscriber.topic());

@@ -94,7 +94,7 @@ pub struct Config {
     /// How long the manager stays after its last client has disconnected.
     pub idle_timeout_ms: u64,
     /// How long the manager waits for a silent or unreachable host. A host that announces nothing for this long, and for at least a second, counts as
-    /// gone.
+    /// gone; links with it stay while they live.
     pub peer_timeout_ms: u64,
     /// How long a stalled keep-all subscriber may delay arriving messages, or a stalled keep-all host this host's publishers, before the manager
     /// makes it keep-last.
@@ -188,7 +188,7 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
     /// The value does not fit its key.
-    #[error("{origin}: {key} = {value}: {rule}")]
+    #[error("{origin}: {key} is {value}; it must be {rule}")]
     Value {
         /// Where it was given.
         origin: String,

@@ -93,8 +93,8 @@ impl Running {
         let kill = if self.pid == 0 { "there".to_owned() } else { format!("`kill {}`", self.pid) };
         (!differences.is_empty()).then(|| {
             format!(
-                "without effect, since the manager already runs ({self}): {}; end it ({kill}, or end its clients and wait \
-                             {seconds} s) and start again",
+                "without effect, since the manager already runs ({self}): {}; give this program the manager's settings, or end the \
+                             manager ({kill}, or end its clients and wait {seconds} s) and start again",
                 differences.join(", ")
             )
         })

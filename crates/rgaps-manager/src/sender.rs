@@ -137,11 +137,11 @@ impl Sender {
         let _entered = span.enter();
         let mut retry = RETRY_MIN;
         let mut since = Instant::now();
-        let mut was_closed = false;
+        let (mut was_closed, mut has_warned) = (false, false);
         while !self.setup.control.should_stop() {
             match self.connect() {
                 Ok(mut link) => {
-                    retry = RETRY_MIN;
+                    (retry, has_warned) = (RETRY_MIN, false);
                     self.setup.control.set_connected(true);
                     self.setup.slot_table.set_linked(self.setup.slot, true);
                     let ending = self.stream(link.as_mut());
@@ -161,10 +161,7 @@ impl Sender {
                     self.setup.control.count_corrupt(corrupt);
                 }
                 Err(ending) => {
-                    match (&ending, std::mem::take(&mut was_closed)) {
-                        (Ending::Broken(why), true) => tracing::warn!(why, "the link was closed; connecting again"),
-                        _ => tracing::debug!(why = ending.why(), "no link yet"),
-                    }
+                    ending.log_failed_connect(std::mem::take(&mut was_closed), &mut has_warned);
                     self.status(&format!("not connected: {}", ending.why()));
                     if matches!(ending, Ending::Unwanted(_)) && self.setup.control.is_unwanted() {
                         break;
@@ -193,7 +190,7 @@ impl Sender {
         let (ends, no_rdma) = match self.rdma_ends() {
             Ok(ends) => (ends, String::new()),
             Err(why) if self.setup.rdma.is_required() => {
-                return Err(Ending::Broken(format!("transport = \"rdma\" is configured: {why}")));
+                return Err(Ending::Misconfigured(format!("transport = \"rdma\" is configured: {why}")));
             }
             Err(why) => (Vec::new(), why),
         };
@@ -221,6 +218,10 @@ impl Sender {
             return Err(Ending::Broken(why.to_owned()));
         }
         self.keep_permitted(&mut offer, seen)?;
+        if offer.rdma.is_none() && self.setup.rdma.is_required() {
+            let why = format!("transport = \"rdma\" is configured, and the other host offers tcp: {}", offer.no_rdma);
+            return Err(Ending::Misconfigured(why));
+        }
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.connect_link(&offer, ends, geometry, timeout)?;
         // The other host cannot have what was not published. Of publishers that have left nothing is known here.
@@ -346,12 +347,6 @@ impl Sender {
     ) -> Result<Box<dyn LinkSender>, String> {
         let patience = self.patience();
         let Some(ring) = &offer.rdma else {
-            if self.setup.rdma.is_required() {
-                return Err(format!(
-                    "transport = \"rdma\" is configured, and the other host offers tcp: {}",
-                    offer.no_rdma
-                ));
-            }
             let link = dial(offer, timeout, patience, |address, token, options| {
                 TcpSender::connect(address, token, geometry, options)
             })?;

@@ -331,7 +331,7 @@ impl Manager {
         let topic =
             Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment), self.host.id);
         topic.slot_table.finish_departures();
-        tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
+        tracing::info!(topic = %handed.key, "topic taken over from an earlier manager");
         let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);
         let taken: Vec<_> = publishers.chain(topic.slot_table.active_subscribers().map(EndpointSlot::from)).collect();
         self.add_topic(topic);

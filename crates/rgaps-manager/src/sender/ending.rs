@@ -11,14 +11,27 @@ pub(super) enum Ending {
     Unwanted(String),
     /// The other host closed the link. If its last subscriber has left, this host learns so a moment later.
     Closed(String),
+    /// The configuration of one of the hosts rules a link out.
+    Misconfigured(String),
     /// Anything that the next attempt may overcome.
     Broken(String),
 }
 
 impl Ending {
     pub(super) fn why(&self) -> &str {
-        let (Self::Unwanted(why) | Self::Closed(why) | Self::Broken(why)) = self;
+        let (Self::Unwanted(why) | Self::Closed(why) | Self::Misconfigured(why) | Self::Broken(why)) = self;
         why
+    }
+
+    /// Logs why no connection could be made. `was_closed`: the other host had closed the last one. `has_warned`: since the last one a warning was logged.
+    pub(super) fn log_failed_connect(&self, was_closed: bool, has_warned: &mut bool) {
+        match self {
+            Self::Misconfigured(why) if !std::mem::replace(has_warned, true) => {
+                tracing::warn!(why, "the other host does not get the topic: there is no link");
+            }
+            Self::Broken(why) if was_closed => tracing::warn!(why, "the link was closed; connecting again"),
+            ending => tracing::debug!(why = ending.why(), "no link yet"),
+        }
     }
 
     pub(super) fn of_link(error: &PostError) -> Self {
