@@ -25,12 +25,12 @@ pub use publisher::run as run_publisher;
 pub use subscriber::Arguments as SubscriberArguments;
 pub use subscriber::run as run_subscriber;
 
-use crate::{CommandError, create_folder};
 use crate::demo::board::Board;
 use crate::demo::hosts::{DemoHosts, Side};
 use crate::demo::report::{Report, Summary};
 use crate::demo::topics::TOPICS;
 use crate::interrupt::Interrupt;
+use crate::{CommandError, create_folder};
 
 /// How long all processes may be silent before the demo counts as hung.
 const SILENCE: Duration = Duration::from_secs(60);

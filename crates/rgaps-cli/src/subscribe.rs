@@ -13,9 +13,9 @@ use rgaps_command::output::{self, Format};
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
 
-use crate::{CommandError, create_folder};
 use crate::interrupt::Interrupt;
 use crate::topic;
+use crate::{CommandError, create_folder};
 use rgaps_media::{Mark, Media};
 
 /// How often to look for the type of a topic that does not exist yet.
