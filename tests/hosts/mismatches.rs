@@ -70,3 +70,14 @@ fn a_publisher_and_a_subscriber_of_one_host_that_do_not_match_are_both_told() {
         assert!(told.is_some(), "the {who} was not told: {}\n{}", program.errors(), world.logs());
     }
 }
+
+#[test]
+fn a_host_that_requires_rdma_and_has_none_warns_that_the_other_host_gets_nothing() {
+    let Some(mut world) = World::new(2) else { return };
+    world.set_on(0, "RGAPS_TRANSPORT", "rdma");
+    world.set_on(1, "RGAPS_TRANSPORT", "tcp");
+    let _subscriber = world.sub(1, "sub", &["array", "--type", "tensor"]);
+    let file = example("ramp.npy");
+    let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--loop"]);
+    world.await_log(0, "the other host does not get the topic: there is no link");
+}

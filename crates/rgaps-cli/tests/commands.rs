@@ -43,7 +43,7 @@ fn settings_that_the_running_manager_lacks_are_reported_once_and_bad_ones_refuse
         assert!(
             !good
                 && errors.starts_with(
-                    "rgaps: environment: peers = junk: a locator with protocol and port, as tcp/10.0.0.2:7447"
+                    "rgaps: environment: peers is junk; it must be a locator with protocol and port, as tcp/10.0.0.2:7447"
                 ),
             "{errors}"
         );

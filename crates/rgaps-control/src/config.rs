@@ -529,7 +529,11 @@ fn set(table: &mut toml::Table, origin: &str, key: &str, value: toml::Value) -> 
             origin: origin.to_owned(),
             key: key.to_owned(),
             value: value.to_string(),
-            rule: if negative { "not negative".to_owned() } else { format!("of type {}", place.type_str()) },
+            rule: if negative {
+                "a number that is not negative".to_owned()
+            } else {
+                format!("of type {}", place.type_str())
+            },
         });
     }
     *place = value;
@@ -676,10 +680,10 @@ mod tests {
         ];
         for (key, value, rule) in bad {
             let said = from(&[(key, value)], &[]).unwrap_err().to_string();
-            assert!(said.starts_with(&format!("environment: {key} = ")) && said.contains(rule), "{said}");
+            assert!(said.starts_with(&format!("environment: {key} is ")) && said.contains(rule), "{said}");
         }
         let said = from(&[("ring_bytes", "65536")], &[]).unwrap_err().to_string();
-        assert!(said.starts_with("default: chunk_bytes = 1048576") && said.contains("raise ring_bytes"), "{said}");
+        assert!(said.starts_with("default: chunk_bytes is 1048576") && said.contains("raise ring_bytes"), "{said}");
         let good = [
             ("chunk_bytes", "29360128"),
             ("peers", "tcp/[fe80::1]:7447,tcp/robot.local:7447?rel=1#iface=eth0"),

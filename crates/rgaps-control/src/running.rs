@@ -233,6 +233,6 @@ mod tests {
         let wrong =
             Given::from_sources(None, &BTreeMap::from([("peers".to_owned(), "junk".to_owned())]), &BTreeMap::new());
         let said = running.warning(wrong).unwrap();
-        assert!(said.contains("environment: peers = junk"), "{said}");
+        assert!(said.contains("environment: peers is junk"), "{said}");
     }
 }
