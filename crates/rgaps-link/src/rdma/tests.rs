@@ -270,7 +270,8 @@ fn a_write_beyond_the_ring_is_refused_by_the_device() {
 #[test]
 #[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn a_wait_for_memory_ends_when_records_complete_though_no_credit_comes() {
-    let (mut sender, _receiver) = pair(RingOptions { ring_bytes: 1 << 20, ..RingOptions::default() });
+    let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
+    let (mut sender, _receiver) = pair(options);
     let data = Noise::new(64 << 10);
     send(&mut sender, 1, data.message(1, 1000)).unwrap();
     while sender.progress().unwrap().reusable.0 == 0 {
