@@ -267,16 +267,28 @@ fn a_write_beyond_the_ring_is_refused_by_the_device() {
     assert_eq!(error, LinkError::Transfer(TransferError::RemoteAccess));
 }
 
+/// Runs `tc` of the virtual machine.
+fn tc(words: &str) {
+    assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success(), "tc {words}");
+}
+
 #[test]
-#[ignore = "needs an RDMA device (./dev test-rdma)"]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_wait_for_memory_ends_when_records_complete_though_no_credit_comes() {
     let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
     let (mut sender, _receiver) = pair(options);
     let data = Noise::new(64 << 10);
-    send(&mut sender, 1, data.message(1, 1000)).unwrap();
-    while sender.progress().unwrap().reusable.0 == 0 {
-        assert!(sender.wait_for_reuse(WATCHDOG, &[]).unwrap().link, "no completion wakes it");
+    // So that the record has not completed when the wait begins.
+    tc("qdisc add dev wire_a root netem delay 300ms");
+    let sent = send(&mut sender, 1, data.message(1, 1000));
+    let (mut waits, mut is_woken) = (0, true);
+    while is_woken && sender.progress().unwrap().reusable.0 == 0 {
+        is_woken = sender.wait_for_reuse(WATCHDOG, &[]).unwrap().link;
+        waits += 1;
     }
+    tc("qdisc del dev wire_a root");
+    sent.unwrap();
+    assert!(waits > 0 && is_woken, "no completion wakes it");
 }
 
 #[test]
@@ -291,7 +303,6 @@ fn a_peer_that_acknowledges_nothing_ends_the_link_with_an_error() {
         assert!(sent.elapsed() < WATCHDOG, "the first message never completed");
         std::thread::yield_now();
     }
-    let tc = |words: &str| assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success(), "tc {words}");
     tc("qdisc add dev wire_a root netem loss 100%");
     let start = Instant::now();
     let error = (2..).find_map(|id| send(&mut sender, id, data.message(id, 1000)).err()).unwrap();
