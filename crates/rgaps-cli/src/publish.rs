@@ -101,8 +101,8 @@ fn stream<T: Meta>(
     if !(arguments.rate.is_finite() && arguments.rate > 0.0) {
         return Err(CommandError::Other(format!("--rate {}: give messages a second, more than 0", arguments.rate)));
     }
-    // Only then: a signal ends a process at once that still waits for its manager.
     let publisher: Publisher<T> = node.publisher_with(&arguments.topic, qos(arguments))?;
+    // Not earlier: while the publisher waits for a manager, a signal ends the process at once.
     let interrupt = Interrupt::install()?;
     while publisher.subscriber_count() < arguments.wait_for && !interrupt.is_set() {
         interrupt.sleep_until(Instant::now() + Duration::from_millis(20));

@@ -36,8 +36,8 @@ pub(crate) struct ArrivalControl {
     /// Subscribers that have joined meanwhile, and whether there is one.
     newcomers: Mutex<Vec<Newcomer>>,
     has_newcomers: AtomicBool,
-    /// Whether its host was known at a time.
-    is_known: AtomicBool,
+    /// Whether its host was ever known.
+    was_known: AtomicBool,
 }
 
 /// What an arrival's port needs to know about a subscriber.
@@ -66,13 +66,13 @@ impl ArrivalControl {
             _place: place,
             newcomers: Mutex::default(),
             has_newcomers: AtomicBool::new(false),
-            is_known: AtomicBool::new(false),
+            was_known: AtomicBool::new(false),
         }
     }
 
-    /// Whether its host is known now, as the caller says, or was at an earlier call.
-    pub(crate) fn is_known(&self, now: bool) -> bool {
-        self.is_known.fetch_or(now, Ordering::Relaxed) || now
+    /// Notes whether its host is known now. Returns whether it was ever known.
+    pub(crate) fn note_known(&self, is_known: bool) -> bool {
+        self.was_known.fetch_or(is_known, Ordering::Relaxed) || is_known
     }
 
     /// The token that the connection has to present.

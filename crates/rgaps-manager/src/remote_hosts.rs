@@ -94,7 +94,7 @@ impl Manager {
         let is_known = self.network_inbox.announcements().directory().knows(host);
         let inbound = self.topics.get_mut(&topic).and_then(|topic| topic.inbound.get(&host));
         if let Some(Inbound::Active(control)) = inbound {
-            control.is_known(is_known);
+            control.note_known(is_known);
         }
     }
 
@@ -112,7 +112,7 @@ impl Manager {
                 // The last messages of a publisher that has left may be in flight: its host closes the connection after the last one. And a host
                 // whose announcements have come, and fail to come now, is not gone while its link lives.
                 let is_linked =
-                    matches!(inbound, Inbound::Active(control) if control.is_known(directory.knows(**host)));
+                    matches!(inbound, Inbound::Active(control) if control.note_known(directory.knows(**host)));
                 topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || is_linked)
             })
             .map(|(host, _)| *host)

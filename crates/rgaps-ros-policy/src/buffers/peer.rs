@@ -123,7 +123,7 @@ impl Peer {
         }
     }
 
-    /// Gives up the publisher of a subscription that is not there, which waits for the manager.
+    /// Gives up the publisher, for a subscription that is not there. Waits for the manager.
     pub(super) fn give_up(&self) {
         self.was_left.store(self.was_reached.load(Ordering::Relaxed), Ordering::Relaxed);
         let publisher = lock(&self.publisher).take();
