@@ -107,7 +107,9 @@ impl From<BufferError> for Failure {
             BufferError::Device(_) => Self::new(RGAPS_DEVICE_ERROR, error),
             BufferError::Take(error) => error.into(),
             BufferError::Lost(_) => Self::new(RGAPS_STALE, error),
-            BufferError::Length { .. } | BufferError::BeingWritten => Self::argument(error),
+            BufferError::Length { .. } | BufferError::TooLong { .. } | BufferError::BeingWritten => {
+                Self::argument(error)
+            }
         }
     }
 }

@@ -250,6 +250,26 @@ fn a_subscription_whose_host_was_away_gets_bytes_until_it_is_linked_again() {
 }
 
 #[test]
+fn a_subscription_that_a_new_manager_has_not_found_yet_gets_bytes() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let hosts = Hosts::new("replaced");
+    let (mut here, _there) = (hosts.start(0, "tcp"), hosts.start(1, "tcp"));
+    let [camera, viewer] = hosts.dirs.each_ref().map(process);
+    connect(&camera, &viewer, [1], None);
+    let buffer = filled(&camera, 1);
+    rgaps_testing::until("it is reached", || {
+        let described = camera.describe(&buffer, gid(1));
+        described.is_ok_and(|descriptor| viewer.receive(&descriptor).to_vec().is_ok())
+    });
+    here.kill().unwrap();
+    // No message can leave from here.
+    let _here = hosts.start(0, "rdma");
+    rgaps_testing::until("the new manager serves", || camera.node().manager_number() == 1);
+    rgaps_testing::until("it is no longer reached", || camera.statistics().reached == 0);
+    assert!((0..1000).all(|_| camera.describe(&buffer, gid(1)).is_err()));
+}
+
+#[test]
 fn a_subscription_on_its_leaders_topic_needs_no_publisher_of_its_own() {
     let (_watchdog, dir, _manager) = start("joined");
     let (camera, viewer) = (process(&dir), process(&dir));
@@ -308,13 +328,15 @@ fn descriptors_that_lie_are_errors_of_the_reads() {
     assert!(lie(&|of| of.handle.layout_version = 77).contains("layout version 77"));
     assert!(lie(&|of| of.handle.sequence = 99).contains("is not this subscriber's"));
     assert!(lie(&|of| of.handle.host_epoch = 1).contains("earlier run"));
+    assert!(lie(&|of| of.handle.payload_bytes = 1 << 33).contains("no message has so many"));
+    assert!(matches!(camera.allocate(1 << 33), Err(BufferError::TooLong { wanted: 0x2_0000_0000 })));
     assert!(lie(&|of| of.handle.payload_bytes = 77).contains("but the payload has 100000 B"), "and releases it");
     let again = viewer.receive(&good);
     assert!(why(&again).contains("taken already"));
     let any = Descriptor::from_bytes(&[0xa5; Descriptor::BYTES]);
     assert!(viewer.receive(&any).is_lost() && viewer.receive(&any).is_empty());
     assert!(is_filled(&viewer.receive(&camera.describe(&buffer, gid(1)).unwrap()), 5), "the subscription goes on");
-    assert_eq!(viewer.statistics().refused, 11);
+    assert_eq!(viewer.statistics().refused, 12);
 }
 
 #[test]
@@ -508,10 +530,13 @@ fn lies_about_joins_hide_no_payload_and_do_not_keep_others_from_joining() {
         viewer.subscription_created(gid(number), None).unwrap();
         assert!(camera.subscription_discovered(gid(number), elsewhere, &[gid(1)]));
     }
+    connect(&camera, &viewer, [3], None);
     let buffer = filled(&camera, 1);
+    let quiet = camera.describe(&buffer, gid(3)).unwrap();
     let first = camera.describe(&buffer, gid(1)).unwrap();
-    for process in 0..1000 {
-        drop(viewer.receive(&Descriptor { join: gid(99), process, ..first }));
+    for process in 0..1000_u64 {
+        let join = Gid(std::array::from_fn(|at| process.to_le_bytes()[at % 8]));
+        drop(viewer.receive(&Descriptor { join, process, ..first }));
     }
     let mut asks = None;
     rgaps_testing::until("the second one has joined the first one's topic", || {
@@ -537,6 +562,7 @@ fn lies_about_joins_hide_no_payload_and_do_not_keep_others_from_joining() {
             assert!(is_filled(&viewer.receive(&descriptor), fill));
         }
     }
+    assert!(is_filled(&viewer.receive(&quiet), 1), "no subscription was given up for them");
 }
 
 #[test]

@@ -102,6 +102,36 @@ fn a_buffer_that_is_dropped_while_a_device_fills_it_is_freed_afterwards() {
 }
 
 #[test]
+fn a_publisher_on_another_gpu_reads_its_bytes_before_and_after_publication() {
+    if !on_standin(&[("RGAPS_TEST_STANDIN_DEVICES", "2"), ("RGAPS_TEST_STANDIN_NO_PEER", "1")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let node = Node::builder().runtime_dir(bench._dir.path()).device("cuda:1".parse().unwrap()).build().unwrap();
+    let camera = Buffers::new(node);
+    assert!(camera.subscription_discovered(GID, &bench.viewer.metadata(), &[]));
+    let buffer = camera.allocate(BYTES).unwrap();
+    until("the viewer is reached", || camera.statistics().reached == 1);
+    buffer.copy_in(&[5; BYTES as usize]).unwrap();
+    let stream = camera.node().stream().unwrap();
+    let before = buffer.begin_read(Some(&stream)).unwrap();
+    let freed = || {
+        camera.used_bytes(); // drops what is over
+        bench.gpu.calls("cuMemFreeAsync")
+    };
+    let freed_before = freed();
+    let received = bench.viewer.receive(&camera.describe(&buffer, GID).unwrap());
+    assert!(is_filled(&received, 5) && is_filled(&buffer, 5));
+    let after = buffer.begin_read(Some(&stream)).unwrap();
+    assert_eq!((after.address, after.device.device_id), (before.address, 1), "memory that this GPU can read");
+    drop(buffer);
+    assert_eq!(freed(), freed_before, "reads go on");
+    before.end(Some(&stream)).unwrap();
+    after.end(Some(&stream)).unwrap();
+    until("its memory is freed", || freed() > freed_before);
+}
+
+#[test]
 fn copies_on_the_device_have_the_same_bytes() {
     if !on_standin(&[]) {
         return;

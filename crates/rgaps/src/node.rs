@@ -468,6 +468,11 @@ impl Node {
         self.inner.is_owner()
     }
 
+    /// The number of the manager that this node uses, from 0; each successor counts one more.
+    pub fn manager_number(&self) -> u64 {
+        self.inner.session.epoch()
+    }
+
     /// When this host started, in ns since 1970, as in `MessageHandle::host_epoch`.
     pub fn host_epoch(&self) -> u64 {
         self.inner.host_epoch

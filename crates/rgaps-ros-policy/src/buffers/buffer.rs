@@ -16,12 +16,13 @@ use rgaps::{Node, PoolBuffer};
 
 use super::descriptor::Descriptor;
 use super::gid::{Gid, lock};
+use super::joins::Join;
 use super::lane::Lane;
 use super::payload::{BufferError, Payload, Receiver};
 use super::shared::{Shared, count};
 
 /// The longest payload that a descriptor can name: a serialized message has no more bytes.
-const BYTES_MAX: u64 = u32::MAX as u64;
+pub(super) const BYTES_MAX: u64 = u32::MAX as u64;
 
 /// The bytes of a ROS message in the pool: what is behind `rosidl::Buffer`. Usable from any thread.
 #[derive(Debug)]
@@ -82,8 +83,13 @@ impl Buffer {
         Ok(Self { of: of.clone(), bytes, content: Mutex::new(Content::Filling(filling)) })
     }
 
-    /// See `Buffers::receive`.
-    pub(super) fn received(of: &Arc<Shared>, descriptor: &Descriptor, receiver: Option<Arc<Receiver>>) -> Self {
+    /// See `Buffers::receive`. `asks`: what to join once the payload is taken, and the process that asks.
+    pub(super) fn received(
+        of: &Arc<Shared>,
+        descriptor: &Descriptor,
+        receiver: Option<Arc<Receiver>>,
+        asks: Option<(u64, Join)>,
+    ) -> Self {
         let Descriptor { handle, subscription, .. } = *descriptor;
         let content = match (of.lanes.get(), receiver) {
             (Err(error), _) => Content::Lost(error.to_string()),
@@ -92,9 +98,12 @@ impl Buffer {
                 "this process has no subscription {subscription} with the topic of {}; the descriptor is another's, or replayed",
                 descriptor.topic
             )),
-            (Ok(lane), Some(receiver)) => Content::Full(Payload::received(of.clone(), handle, &receiver, lane)),
+            (Ok(_), Some(_)) if handle.payload_bytes > BYTES_MAX => {
+                Content::Lost(format!("its descriptor names {} B; no message has so many", handle.payload_bytes))
+            }
+            (Ok(lane), Some(receiver)) => Content::Full(Payload::received(of.clone(), handle, asks, &receiver, lane)),
         };
-        let mut bytes = if handle.payload_bytes <= BYTES_MAX { handle.payload_bytes } else { 0 };
+        let mut bytes = handle.payload_bytes.min(BYTES_MAX);
         if let Content::Lost(_) = content {
             count(&of.counters.refused);
             // What nobody has published has the length that its descriptor says only if that is of a publisher of ours.

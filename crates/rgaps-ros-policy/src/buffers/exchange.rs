@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rgaps::types::Bytes;
 use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
 
-use super::buffer::Buffer;
+use super::buffer::{BYTES_MAX, Buffer};
 use super::descriptor::Descriptor;
 use super::gid::{Gid, lock};
 use super::groups::Groups;
@@ -30,6 +30,9 @@ const REQUESTS_MAX: usize = 256;
 
 /// How many subscriptions that are not there have a publisher at most. Each costs the host some memory.
 const UNREACHED_MAX: usize = 64;
+
+/// How many subscriptions of others are known at most.
+const PEERS_MAX: usize = 4096;
 
 /// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
 pub(super) const VERSION: &str = "1";
@@ -138,6 +141,8 @@ struct Inner {
     requests: Mutex<HashMap<(u64, Join), u32>>,
     /// Subscriptions to which this process may publish.
     peers: Mutex<HashMap<Gid, Arc<Peer>>>,
+    /// How many of them there were so far.
+    peers_made: AtomicU64,
     /// Those with a publisher, in the order in which these were made.
     connected: Mutex<Vec<Arc<Peer>>>,
     groups: Mutex<Groups>,
@@ -157,6 +162,7 @@ impl Buffers {
             depths: Mutex::default(),
             requests: Mutex::default(),
             peers: Mutex::default(),
+            peers_made: AtomicU64::new(0),
             connected: Mutex::default(),
             groups: Mutex::default(),
             joins: Joins::default(),
@@ -216,7 +222,7 @@ impl Buffers {
             Some(other) => Place::On(other),
         };
         lock(&self.0.groups).add(gid, others);
-        let peer = lock(&self.0.peers).entry(gid).or_insert_with(|| Arc::new(Peer::new(gid, place))).clone();
+        let peer = self.0.add_peer(gid, place);
         self.later(Job::GiveUp);
         // A process that has allocated buffers will publish. The others may be plain publishers, and need no pool.
         if self.0.shared.made_pool().is_some() {
@@ -260,6 +266,9 @@ impl Buffers {
     /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes: `pool_bytes` of the configuration. If the pool is full,
     /// what subscriptions have not taken is given up, oldest first.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, BufferError> {
+        if bytes > BYTES_MAX {
+            return Err(BufferError::TooLong { wanted: bytes });
+        }
         let pool = self.pool()?;
         // Frees what devices have done with.
         self.0.shared.lanes.reap();
@@ -291,8 +300,10 @@ impl Buffers {
         }
         let mut leader = gid;
         if let Some(host) = peer.remote_host() {
-            let is_reached = |of: Gid| of == gid || self.0.peer(of).is_some_and(|of| of.is_reached());
-            leader = lock(&self.0.groups).leader(gid, host, is_reached);
+            leader = lock(&self.0.groups).leader(gid, host);
+            if leader != gid && self.0.peer(leader).is_none_or(|of| !of.is_reached()) {
+                leader = lock(&self.0.groups).replace_leader(gid, host, leader);
+            }
             // Then it needs no publisher of its own.
             if let Some(since) = peer.joined(leader)
                 && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
@@ -303,7 +314,7 @@ impl Buffers {
         }
         // The middleware still has one that has left, rmw_fastrtps_cpp for ever: that must not cost bytes. If its host is cut off, its reads say so.
         let is_at_leader = || peer.all_joined().into_iter().filter_map(|of| self.0.peer(of)).any(|of| of.is_there());
-        let unreached = || match peer.has_left() && !is_at_leader() {
+        let unreached = || match peer.has_left(self.node().manager_number()) && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
         };
@@ -312,7 +323,7 @@ impl Buffers {
         if !peer.is_reached() {
             return unreached();
         }
-        peer.mark_reached();
+        peer.mark_reached(self.node().manager_number());
         let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
         let described = Descriptor { handle, subscription: gid, topic: gid, ..Descriptor::default() };
         if leader == gid {
@@ -332,13 +343,17 @@ impl Buffers {
         let Descriptor { subscription, topic, join, process, .. } = *descriptor;
         let receiver = self.0.own.get(subscription, topic);
         let knows = receiver.is_some();
-        let buffer = Buffer::received(&self.0.shared, descriptor, receiver);
-        if !knows {
-            if self.0.own.was_given_up(subscription, topic) {
-                self.later(Job::TakeFrom { subscription, topic });
+        let asks = (join != Gid::default()).then_some((process, Join { subscription, leader: join }));
+        let buffer = Buffer::received(&self.0.shared, descriptor, receiver, asks);
+        // Only subscriptions of this process have a depth.
+        let is_own = subscription == topic && lock(&self.0.depths).contains_key(&subscription);
+        if !knows && (is_own || self.0.own.was_given_up(subscription, topic)) {
+            self.later(Job::TakeFrom { subscription, topic });
+        }
+        for (process, join) in self.0.shared.take_asked() {
+            if self.should_request(process, join) {
+                self.later(Job::Join(process, join));
             }
-        } else if join != Gid::default() && self.should_request(process, Join { subscription, leader: join }) {
-            self.later(Job::Join(process, Join { subscription, leader: join }));
         }
         buffer
     }
@@ -367,8 +382,7 @@ impl Buffers {
             return Ok(pool);
         }
         let pool = self.0.shared.pool().map_err(BufferError::Pool)?;
-        let peers: Vec<_> = lock(&self.0.peers).values().cloned().collect();
-        for peer in peers {
+        for peer in self.0.all_peers() {
             self.later(Job::Connect(peer));
         }
         Ok(pool)
@@ -385,7 +399,7 @@ impl Buffers {
             copied: read(&counters.copied),
             received: read(&counters.received),
             refused: read(&counters.refused),
-            reached: self.0.connected().iter().filter(|peer| peer.is_reached()).count() as u64,
+            reached: self.0.all_peers().iter().filter(|peer| self.0.is_reached(peer)).count() as u64,
         }
     }
 
@@ -399,6 +413,35 @@ impl Buffers {
 impl Inner {
     fn peer(&self, gid: Gid) -> Option<Arc<Peer>> {
         lock(&self.peers).get(&gid).cloned()
+    }
+
+    fn all_peers(&self) -> Vec<Arc<Peer>> {
+        lock(&self.peers).values().cloned().collect()
+    }
+
+    /// Whether a payload reaches it, on its topic or on one that it has joined. Never waits.
+    fn is_reached(&self, peer: &Peer) -> bool {
+        peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peer(of)).any(|of| of.is_reached())
+    }
+
+    /// The peer for a subscription. If there are too many, forgets the earliest without a publisher: middleware does not tell of those that end.
+    fn add_peer(&self, gid: Gid, place: Place) -> Arc<Peer> {
+        let mut peers = lock(&self.peers);
+        if let Some(peer) = peers.get(&gid) {
+            return peer.clone();
+        }
+        let surplus = (peers.len() >= PEERS_MAX).then(|| {
+            let idle = peers.iter().filter(|(_, peer)| peer.made().is_none());
+            idle.min_by_key(|(_, peer)| peer.number()).map(|(gid, _)| *gid)
+        });
+        if let Some(gid) = surplus.flatten() {
+            peers.remove(&gid);
+            lock(&self.groups).remove(gid);
+        }
+        let number = self.peers_made.fetch_add(1, Ordering::Relaxed);
+        let peer = Arc::new(Peer::new(gid, place, number));
+        peers.insert(gid, peer.clone());
+        peer
     }
 
     fn connected(&self) -> Vec<Arc<Peer>> {

@@ -40,11 +40,23 @@ impl Groups {
         self.leaders.retain(|(of, _), _| *of == group || !known.contains(of));
     }
 
-    /// The subscription whose topic those of its group on this host share: the first for which this was called and that is still reached.
-    pub(super) fn leader(&mut self, gid: Gid, host: &Host, is_reached: impl Fn(Gid) -> bool) -> Gid {
+    /// Forgets a subscription.
+    pub(super) fn remove(&mut self, gid: Gid) {
+        self.of.remove(&gid);
+        self.leaders.retain(|_, leader| *leader != gid);
+    }
+
+    /// The subscription whose topic those of its group on this host share: the first for which this was called.
+    pub(super) fn leader(&mut self, gid: Gid, host: &Host) -> Gid {
+        let Some(group) = self.of.get(&gid) else { return gid };
+        *self.leaders.entry((*group, host.clone())).or_insert(gid)
+    }
+
+    /// Makes a subscription lead instead of one that is not reached any more, unless another one does by now. Returns the one that leads.
+    pub(super) fn replace_leader(&mut self, gid: Gid, host: &Host, lost: Gid) -> Gid {
         let Some(group) = self.of.get(&gid) else { return gid };
         let leader = self.leaders.entry((*group, host.clone())).or_insert(gid);
-        if *leader != gid && !is_reached(*leader) {
+        if *leader == lost {
             *leader = gid;
         }
         *leader
@@ -66,10 +78,10 @@ mod tests {
         groups.add(gid(2), &[gid(1)]);
         groups.add(gid(3), &[]);
         groups.add(gid(4), &[gid(3)]);
-        let mut leader = |of, host: &str| groups.leader(gid(of), &host.to_owned(), |_| true);
+        let mut leader = |of, host: &str| groups.leader(gid(of), &host.to_owned());
         assert_eq!([(1, "a"), (2, "a"), (3, "a"), (4, "b")].map(|(of, host)| leader(of, host)), [1, 1, 3, 4].map(gid));
         groups.add(gid(4), &[gid(2)]);
-        let mut leader = |of| groups.leader(gid(of), &"a".to_owned(), |_| true);
+        let mut leader = |of| groups.leader(gid(of), &"a".to_owned());
         assert_eq!([2, 3, 4].map(&mut leader), [1, 1, 1].map(gid));
         assert_eq!(leader(9), gid(9), "nobody said with whom it belongs");
     }
@@ -80,8 +92,11 @@ mod tests {
         groups.add(gid(1), &[]);
         groups.add(gid(2), &[gid(1)]);
         let host = "a".to_owned();
-        assert_eq!(groups.leader(gid(1), &host, |_| true), gid(1));
-        assert_eq!(groups.leader(gid(2), &host, |_| false), gid(2));
-        assert_eq!(groups.leader(gid(1), &host, |_| true), gid(2));
+        assert_eq!((groups.leader(gid(1), &host), groups.leader(gid(2), &host)), (gid(1), gid(1)));
+        assert_eq!(groups.replace_leader(gid(2), &host, gid(1)), gid(2));
+        assert_eq!(groups.leader(gid(1), &host), gid(2));
+        assert_eq!(groups.replace_leader(gid(1), &host, gid(1)), gid(2), "another one leads by now");
+        groups.remove(gid(2));
+        assert_eq!((groups.leader(gid(1), &host), groups.leader(gid(2), &host)), (gid(1), gid(2)));
     }
 }

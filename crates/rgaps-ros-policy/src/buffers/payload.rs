@@ -17,6 +17,7 @@ use rgaps::{
 };
 
 use super::gid::{Gid, lock};
+use super::joins::Join;
 use super::lane::{Lane, Lanes};
 use super::shared::{Shared, count};
 
@@ -53,6 +54,12 @@ pub enum BufferError {
     /// It is published while it is written.
     #[error("a write of this message's bytes has not ended; destroy its handle before you publish the message")]
     BeingWritten,
+    /// No message has so many bytes.
+    #[error("{wanted} B are too many for a message; it has at most {} B", super::buffer::BYTES_MAX)]
+    TooLong {
+        /// Bytes of the caller.
+        wanted: u64,
+    },
     /// So many bytes do not fit.
     #[error("{found} B were given for a buffer of {wanted} B; pass all of them")]
     Length {
@@ -69,6 +76,8 @@ pub(super) struct Payload {
     of: Arc<Shared>,
     /// Of a received payload.
     handle: MessageHandle,
+    /// What its message asks the subscription to join, and the process that asks; once it is taken.
+    asks: Option<(u64, Join)>,
     source: Mutex<Source>,
     /// The last message of it on each topic.
     sent: Mutex<HashMap<Gid, Sent>>,
@@ -101,18 +110,19 @@ enum Source {
 impl Payload {
     /// Of a block of the process's own pool, filled by the work of its lane.
     pub(super) fn own(of: Arc<Shared>, block: FrozenBuffer, lane: Arc<Lane>) -> Self {
-        Self::new(of, MessageHandle::default(), Source::Own(block), lane)
+        Self::new(of, MessageHandle::default(), None, Source::Own(block), lane)
     }
 
     /// Of a message that a descriptor names.
     pub(super) fn received(
         of: Arc<Shared>,
         handle: MessageHandle,
+        asks: Option<(u64, Join)>,
         receiver: &Arc<Receiver>,
         lane: Arc<Lane>,
     ) -> Arc<Self> {
         receiver.take_coming(&of.lanes);
-        let payload = Arc::new(Self::new(of, handle, Source::Coming(receiver.clone()), lane));
+        let payload = Arc::new(Self::new(of, handle, asks, Source::Coming(receiver.clone()), lane));
         receiver.expect(handle, &payload);
         // Otherwise the first read takes it, or the next message of the subscription.
         if !payload.is_still_to_come() {
@@ -121,9 +131,9 @@ impl Payload {
         payload
     }
 
-    fn new(of: Arc<Shared>, handle: MessageHandle, source: Source, lane: Arc<Lane>) -> Self {
+    fn new(of: Arc<Shared>, handle: MessageHandle, asks: Option<(u64, Join)>, source: Source, lane: Arc<Lane>) -> Self {
         let (source, sent) = (Mutex::new(source), Mutex::default());
-        Self { of, handle, source, sent, is_lost: AtomicBool::new(false), lane }
+        Self { of, handle, asks, source, sent, is_lost: AtomicBool::new(false), lane }
     }
 
     /// Whether it cannot be read. Does not wait for a read that waits.
@@ -227,9 +237,13 @@ impl Payload {
     fn take_within(&self, source: &mut Source, timeout: Duration) -> Result<(), BufferError> {
         if let Source::Coming(receiver) = &*source {
             *source = receiver.clone().take(&self.handle, timeout, self.lane())?;
-            if let Source::Lost(_) = *source {
-                self.is_lost.store(true, Ordering::Relaxed);
-                count(&self.of.counters.refused);
+            match *source {
+                Source::Lost(_) => {
+                    self.is_lost.store(true, Ordering::Relaxed);
+                    count(&self.of.counters.refused);
+                }
+                Source::Taken(_) => self.asks.into_iter().for_each(|asks| self.of.note_asked(asks)),
+                _ => {}
             }
         }
         match &*source {

@@ -15,6 +15,9 @@ use super::groups::Host;
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(320);
 
+/// How long a subscription may take to be found again after this host's manager was replaced. Until then it has not left.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How many topics of others a subscription can have joined.
 const JOINED_MAX: usize = 64;
 
@@ -32,14 +35,16 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Peer {
     gid: Gid,
+    /// Its place in the order in which they became known.
+    number: u64,
     /// Where it is, if that is known.
     host: Place,
     joins: Mutex<HashMap<Gid, Joining>>,
     publisher: Mutex<Option<Arc<Publisher<Bytes>>>>,
     /// Held while a publisher is made, which waits for the manager.
     making: Mutex<()>,
-    /// Whether it has ever been reached.
-    was_reached: AtomicBool,
+    /// When it was reached last, and the number of the manager then.
+    reached: Mutex<Option<(Instant, u64)>>,
     /// Whether its publisher was given up since nobody was there any more.
     was_left: AtomicBool,
     backoff: Mutex<Backoff>,
@@ -73,17 +78,22 @@ impl Backoff {
 }
 
 impl Peer {
-    pub(super) fn new(gid: Gid, host: Place) -> Self {
+    pub(super) fn new(gid: Gid, host: Place, number: u64) -> Self {
         Self {
             gid,
+            number,
             host,
             joins: Mutex::default(),
             publisher: Mutex::default(),
             making: Mutex::default(),
-            was_reached: AtomicBool::new(false),
+            reached: Mutex::default(),
             was_left: AtomicBool::new(false),
             backoff: Mutex::default(),
         }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The publisher on its topic, if it is made. Never waits.
@@ -125,7 +135,7 @@ impl Peer {
 
     /// Gives up the publisher, for a subscription that is not there. Waits for the manager.
     pub(super) fn give_up(&self) {
-        self.was_left.store(self.was_reached.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.was_left.store(lock(&self.reached).is_some(), Ordering::Relaxed);
         let publisher = lock(&self.publisher).take();
         if publisher.is_some() {
             lock(&self.backoff).pause();
@@ -137,8 +147,9 @@ impl Peer {
         lock(&self.backoff).until.is_some_and(|until| Instant::now() < until)
     }
 
-    pub(super) fn mark_reached(&self) {
-        self.was_reached.store(true, Ordering::Relaxed);
+    /// `manager`: the number of this host's manager.
+    pub(super) fn mark_reached(&self, manager: u64) {
+        *lock(&self.reached) = Some((Instant::now(), manager));
         *lock(&self.backoff) = Backoff::default();
     }
 
@@ -147,12 +158,11 @@ impl Peer {
         self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
     }
 
-    /// Whether it was reached once, and is not there any more: it has left, or its host is cut off.
-    pub(super) fn has_left(&self) -> bool {
-        match self.made() {
-            Some(publisher) => self.was_reached.load(Ordering::Relaxed) && publisher.subscriber_count() == 0,
-            None => self.was_left.load(Ordering::Relaxed),
-        }
+    /// Whether it was reached once, and is not there any more: it has left, or its host is cut off. A new `manager` of this host first has to find it.
+    pub(super) fn has_left(&self, manager: u64) -> bool {
+        let Some(publisher) = self.made() else { return self.was_left.load(Ordering::Relaxed) };
+        let was_reached = lock(&self.reached).is_some_and(|(at, by)| by == manager || at.elapsed() > RETURN_TIMEOUT);
+        was_reached && publisher.subscriber_count() == 0
     }
 
     /// Whether a payload reaches it at once: on another host, over a link that stands. Never waits.

@@ -6,7 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rgaps::{Exhaustion, Node, NodeError, Pool};
 
 use super::gid::lock;
+use super::joins::Join;
 use super::lane::Lanes;
+
+/// How many requests to join wait to be looked at.
+const ASKED_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -15,6 +19,8 @@ pub(super) struct Shared {
     /// Held while the pool is made, which waits for the manager.
     making: Mutex<()>,
     pub(super) lanes: Arc<Lanes>,
+    /// Requests to join of payloads that were taken since, with the process that asks.
+    asked: Mutex<Vec<(u64, Join)>>,
     /// How many joins of others this process has noted.
     pub(super) joins_noted: AtomicU64,
     pub(super) counters: Counters,
@@ -42,9 +48,23 @@ impl Shared {
             pool: OnceLock::new(),
             making: Mutex::default(),
             lanes,
+            asked: Mutex::default(),
             joins_noted: AtomicU64::new(0),
             counters: Counters::default(),
         }
+    }
+
+    /// Notes what a message asks for whose payload was taken: anybody may send descriptors, but not payloads.
+    pub(super) fn note_asked(&self, asks: (u64, Join)) {
+        let mut asked = lock(&self.asked);
+        if asked.len() < ASKED_MAX {
+            asked.push(asks);
+        }
+    }
+
+    /// What was asked for since the last call.
+    pub(super) fn take_asked(&self) -> Vec<(u64, Join)> {
+        std::mem::take(&mut lock(&self.asked))
     }
 
     pub(super) fn made_pool(&self) -> Option<Pool> {
