@@ -109,7 +109,8 @@ impl FrozenBuffer {
         self.len() == 0
     }
 
-    /// The memory for kernels to read. If the node's device has no peer access to the pool, they cannot: copy the bytes out with `part`.
+    /// The memory for kernels to read: that which kernels filled. If the node's device has no peer access to the pool and the CPU wrote the bytes, they cannot:
+    /// copy them out with `part`.
     pub fn device_range(&self) -> Result<DeviceRange, PublishError> {
         self.inner.device_range()
     }

@@ -57,8 +57,14 @@ pub fn forward_to(log: impl Log) -> bool {
 /// Writes warnings and errors of RGAPS to standard error; RGAPS_LOG names another level, of `off`, `error`, `warn`, `info`, `debug` and `trace`.
 /// False if the program has a subscriber of `tracing` already, which then keeps them.
 pub fn to_standard_error() -> bool {
-    let level = std::env::var("RGAPS_LOG").ok().and_then(|text| text.parse().ok());
-    forward_to(StandardError(level.unwrap_or(LevelFilter::WARN)))
+    let text = std::env::var("RGAPS_LOG").unwrap_or_default();
+    let level = text.parse();
+    let is_unknown = level.is_err() && !text.is_empty();
+    let is_ours = forward_to(StandardError(level.unwrap_or(LevelFilter::WARN)));
+    if is_ours && is_unknown {
+        tracing::warn!("RGAPS_LOG is {text:?}; it must be off, error, warn, info, debug or trace, and warn is taken");
+    }
+    is_ours
 }
 
 struct StandardError(LevelFilter);

@@ -47,6 +47,11 @@ impl Filling {
         self.scratch.get().filter(|_| self.is_scratch_written)
     }
 
+    /// Whether the CPU may have written what the memory beside the block does not have.
+    pub(crate) fn is_scratch_newer(&self) -> bool {
+        self.written_scratch().is_some()
+    }
+
     /// The memory beside the block, if any was needed so far.
     pub(crate) fn beside(&self) -> Option<&Arc<dyn PoolMemory>> {
         self.beside.get()

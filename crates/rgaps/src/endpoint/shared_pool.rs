@@ -177,6 +177,10 @@ pub(crate) struct FrozenInner {
     pub(crate) filled: Filled,
     /// Whether work of a stream may still fill it.
     is_in_stream_order: bool,
+    /// What was filled beside the block, for a device that cannot access it. Kept, since reads that began before may go on.
+    beside: Option<Arc<dyn PoolMemory>>,
+    /// Whether it has the same bytes as the block.
+    is_beside_equal: bool,
 }
 
 impl BufferInner {
@@ -200,6 +204,7 @@ impl BufferInner {
             }
             return Err(error);
         }
+        let (beside, is_beside_equal) = (self.filling.beside().cloned(), !self.filling.is_scratch_newer());
         let origin = if self.filling.is_in_place() { Origin::Loaned } else { Origin::Pushed };
         let block = self.pool.share.blocks.freeze(block);
         Ok(FrozenInner {
@@ -207,6 +212,8 @@ impl BufferInner {
             block,
             filled: Filled { bytes: self.bytes, origin },
             is_in_stream_order: stream.is_some(),
+            beside,
+            is_beside_equal,
         })
     }
 
@@ -267,14 +274,23 @@ impl FrozenInner {
 
     /// See `FrozenBuffer::device_range`.
     pub(crate) fn device_range(&self) -> Result<DeviceRange, PublishError> {
-        self.pool.owner.check_owner()?;
-        range_of(&self.pool, self.pool.share.memory.as_ref(), self.block.block().offset(), self.filled.bytes, true)
+        let (memory, offset) = self.place()?;
+        range_of(&self.pool, memory, offset, self.filled.bytes, true)
     }
 
     /// See `FrozenBuffer::part`.
     pub(crate) fn part(&self) -> Result<PoolPart<'_>, PublishError> {
+        let (memory, offset) = self.place()?;
+        Ok(PoolPart::to_read(memory, offset, self.filled.bytes))
+    }
+
+    /// The memory that the node's device reads, and the offset in it.
+    fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
         self.pool.owner.check_owner()?;
-        Ok(PoolPart::to_read(self.pool.share.memory.as_ref(), self.block.block().offset(), self.filled.bytes))
+        Ok(match &self.beside {
+            Some(beside) if self.is_beside_equal => (beside.as_ref(), 0),
+            _ => (self.pool.share.memory.as_ref(), self.block.block().offset()),
+        })
     }
 
     fn outside(&self, source: OutOfRange) -> PublishError {

@@ -252,7 +252,8 @@ impl<D: Decoder> Taker<D> {
 
     /// See `Subscriber::ready_count`.
     pub(crate) fn ready_count(&self, limit: usize) -> usize {
-        if !self.inner.node.is_owner() {
+        // None of a subscriber that was cut off can be taken.
+        if self.inner.check_attached().is_err() {
             return 0;
         }
         let reader = self.inner.reader();
