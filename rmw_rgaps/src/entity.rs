@@ -10,8 +10,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rgaps::Node;
 use rgaps::dynamic::{DynamicSubscriber, Kind};
+use rgaps::{Node, TakeError};
 
 use crate::gate::Gate;
 use crate::guard_condition::Guard;
@@ -55,6 +55,8 @@ pub(crate) struct Entity {
     is_drain_due: AtomicBool,
     /// The inner RMW does not report new messages, so the inner topic is drained at takes.
     is_deaf: AtomicBool,
+    /// A take has said that the subscription was cut off from its topic.
+    is_end_told: AtomicBool,
     /// Closed when the entity is being destroyed.
     gate: Gate,
     attended: Mutex<Attended>,
@@ -108,6 +110,7 @@ impl Entity {
             on_lost: Hook::default(),
             is_drain_due: AtomicBool::new(false),
             is_deaf: AtomicBool::new(false),
+            is_end_told: AtomicBool::new(false),
             gate: Gate::default(),
             attended: Mutex::default(),
         }
@@ -123,9 +126,26 @@ impl Entity {
         self.gate.close();
     }
 
-    /// Whether a message can be taken.
+    /// Whether there is a message to take, or an error that no take has returned yet.
     pub(crate) fn is_ready(&self) -> bool {
-        self.core.ready_count(1) > 0
+        self.ready_count(1) > 0
+    }
+
+    /// How many messages can be taken, at most `limit`. One that was cut off counts as a message, until a take has said so.
+    fn ready_count(&self, limit: usize) -> usize {
+        match self.core.ready_count(limit) {
+            0 if !self.is_end_told.load(Ordering::Relaxed) => usize::from(self.is_cut_off()),
+            count => count,
+        }
+    }
+
+    fn is_cut_off(&self) -> bool {
+        matches!(self.core.event_fd(), Err(TakeError::CutOff { .. }))
+    }
+
+    /// A take has said that it was cut off.
+    pub(crate) fn note_end_told(&self) {
+        self.is_end_told.store(true, Ordering::Relaxed);
     }
 
     /// Makes the next message trigger the guard condition.
@@ -159,7 +179,7 @@ impl Entity {
     fn call_for_new(&self) {
         self.on_message.call(|| {
             let mut taking = lock(&self.taking);
-            let unread = self.core.ready_count(COUNTED_MAX);
+            let unread = self.ready_count(COUNTED_MAX);
             taking.report(unread)
         });
     }

@@ -18,6 +18,7 @@ use crate::ffi::{fail, refuse};
 use crate::inner::calls;
 use crate::notifier::Woken;
 use crate::own::Origin;
+use crate::rcutils::{self, Severity};
 use crate::support;
 use crate::sys::*;
 
@@ -89,9 +90,15 @@ pub(crate) unsafe fn rmw_create_subscription(
     };
     // SAFETY: null or options.
     let mut own_options = unsafe { options.as_ref() }.copied();
-    if let Some(options) = &mut own_options {
+    if let Some(options) = &mut own_options
+        && !options.content_filter_options.is_null()
+    {
         // It would filter descriptors of the inner topic, which are not delivered.
         options.content_filter_options = std::ptr::null_mut();
+        // SAFETY: null or a name that ends with a zero.
+        let topic = unsafe { support::text(topic) }.unwrap_or_default().to_string_lossy();
+        let what = "GPU topics have no content filter, so every message comes; filter in the callback";
+        rcutils::log(Severity::Warn, format_args!("{topic}: {what}"));
     }
     let options = own_options.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the caller's arguments, options of this function's own.

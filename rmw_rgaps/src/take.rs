@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::MutexGuard;
 
 use rgaps::dynamic::DynamicMeta;
-use rgaps::{Described, MessageInfo};
+use rgaps::{Described, MessageInfo, TakeError};
 
 use crate::descriptor::{self, Descriptor};
 use crate::entity::Entity;
@@ -63,6 +63,10 @@ fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Ta
                 return Ok(Some(taken(&message, received, gid)));
             }
             Ok(None) => return Ok(None),
+            Err(error @ TakeError::CutOff { .. }) => {
+                entity.note_end_told();
+                return Err(refuse(RMW_RET_ERROR, format_args!("{error}")));
+            }
             Err(error) => rcutils::log(Severity::Error, format_args!("{error}")),
         }
     }
@@ -74,8 +78,12 @@ fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Ta
 fn known(entity: &Entity, info: &MessageInfo) -> Known {
     let known = lock(&entity.taking).find(info);
     known.unwrap_or_else(|| {
-        let known = Known::of(info, is_own(entity, info));
-        lock(&entity.taking).remember(known);
+        let is_own = is_own(entity, info);
+        // If nobody answers, delivering twice is better than losing a message, and the next one asks again.
+        let known = Known::of(info, is_own == Some(true));
+        if is_own.is_some() {
+            lock(&entity.taking).remember(known);
+        }
         known
     })
 }
@@ -101,14 +109,15 @@ fn taken(message: &Described<DynamicMeta>, received: u64, own: Option<rmw_gid_t>
 }
 
 /// Whether the publisher is in this process. Process ids in the segment are those of each publisher's own namespace; another container may have the
-/// same.
-fn is_own(entity: &Entity, info: &MessageInfo) -> bool {
+/// same. `None` if the manager does not answer.
+fn is_own(entity: &Entity, info: &MessageInfo) -> Option<bool> {
     let may_be = entity.ignores_local || own::are_there(&entity.place);
     let publisher = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
     match publisher {
-        Some(Ok(Some(publisher))) => !publisher.remote && publisher.pid == u64::from(std::process::id()),
-        // The publisher has left, or the manager does not answer: delivering twice is better than losing a message.
-        Some(Ok(None) | Err(_)) | None => false,
+        Some(Ok(Some(publisher))) => Some(!publisher.remote && publisher.pid == u64::from(std::process::id())),
+        // The publisher has left.
+        Some(Ok(None)) | None => Some(false),
+        Some(Err(_)) => None,
     }
 }
 

@@ -186,10 +186,14 @@ impl Bench {
     fn take(&self, subscription: Pointer) -> Option<(Vec<u8>, [i64; 4])> {
         // More than any distro's rmw_message_info_t.
         let (mut message, mut info, mut taken) = (aligned(), [0_i64; 16], false);
-        let result = call!(self.layer, "rmw_take_with_info"(subscription, message.as_mut_ptr(), &raw mut taken, info.as_mut_ptr(), null_mut()):
-            (Pointer, *mut u64, *mut bool, *mut i64, Pointer) -> c_int);
+        let result = self.try_take(subscription, &mut message, &mut taken, &mut info);
         assert_eq!(result, OK, "{}", self.error());
         taken.then(|| (bytes(&message, bytes_of(Kind::Image)), *info.first_chunk().unwrap()))
+    }
+
+    fn try_take(&self, subscription: Pointer, message: &mut [u64], taken: &mut bool, info: &mut [i64; 16]) -> c_int {
+        call!(self.layer, "rmw_take_with_info"(subscription, message.as_mut_ptr(), taken, info.as_mut_ptr(), null_mut()):
+            (Pointer, *mut u64, *mut bool, *mut i64, Pointer) -> c_int)
     }
 
     fn error(&self) -> String {
@@ -765,6 +769,39 @@ fn a_wait_outlives_its_manager() {
         waiter.join().unwrap();
         assert!(bench.take(subscription).is_some());
     });
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_subscription_that_was_cut_off_says_so_once_and_lets_later_waits_sleep() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    push(&publisher, 1);
+    // While this process is stopped, a manager that does not know the topic replaces its manager, and another program makes the topic again.
+    let script = r#"
+        kill -STOP "$1"; kill -KILL "$2"
+        rm -f "$RGAPS_RUNTIME_DIR"/topic-*
+        "$3" sub "$4" --type image >/dev/null 2>&1 &
+        until "$3" topic list 2>/dev/null | grep -q "$4"; do sleep 0.05; done
+        kill -CONT "$1"
+        read -r _; kill "$!""#;
+    let mut other = std::process::Command::new("sh");
+    other.env("ROS_DOMAIN_ID", DOMAIN.to_string()).stdin(std::process::Stdio::piped()).args(["-c", script, "sh"]);
+    other.arg(std::process::id().to_string()).arg(manager_of(&bench._dir).to_string());
+    let mut other = rgaps_testing::Child::spawn(other.arg(rgaps_testing::programs::find("rgaps")).arg(TOPIC)).unwrap();
+    let wait_set = bench.wait_set();
+    until(|| {
+        let (mut message, mut info, mut taken) = (aligned(), [0_i64; 16], false);
+        let is_ready = bench.wait(wait_set, &[subscription], &[], &[], Some(Duration::ZERO)).result == OK;
+        is_ready && bench.try_take(subscription, &mut message, &mut taken, &mut info) != OK
+    });
+    assert!(bench.error().contains("was cut off from its topic; create it again"), "{}", bench.error());
+    assert_eq!(bench.wait(wait_set, &[subscription], &[], &[], Some(Duration::ZERO)).result, TIMEOUT);
+    drop(other.std().stdin.take());
+    assert!(matches!(other.wait_within(Duration::from_secs(60)), Ok(rgaps_testing::Ended::Exited(_))));
     bench.destroy_subscription(subscription);
 }
 

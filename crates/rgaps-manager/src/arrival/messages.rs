@@ -303,6 +303,8 @@ impl Messages {
                     }
                 }
                 self.state.received.give_up(name, dropped_at);
+                // Some wait for news of losses.
+                self.state.port.wake();
             }
             return Ok(());
         };

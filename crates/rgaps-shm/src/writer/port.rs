@@ -351,8 +351,8 @@ impl WriterPort {
         Ok((position, message))
     }
 
-    /// Wakes the subscribers for all that was enqueued.
-    pub(crate) fn wake(&mut self) {
+    /// Wakes the subscribers, for all that was enqueued or lost.
+    pub fn wake(&mut self) {
         let _ = self.subscribers.wake();
         crash::point("publish.woken");
     }
