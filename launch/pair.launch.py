@@ -65,8 +65,8 @@ def start_routers(report, hosts):
 
 
 def pair(settings, report):
-    has_nodes = settings['publish_nodes'] or settings['publish_launch_file']
-    settings['expect'] = '' if has_nodes else settings['input']
+    publishing, subscribing = (settings[f'{role}_nodes'] or settings[f'{role}_launch_file'] for role in ROLES)
+    settings['expect'] = '' if publishing else settings['input']
     command = [program('rgaps'), 'two-hosts']
     for name in ('transport', 'device'):
         command += [f'--{name}', settings[name]] if settings[name] else []
@@ -88,7 +88,7 @@ def pair(settings, report):
             report.logger.info(f'to run a command on the {name} host: {shlex.join([*host["prefix"], "env", *variables])} ros2 ...')
         hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]
-        routers = start_routers(report, said['hosts']) if has_nodes else []
+        routers = start_routers(report, said['hosts']) if publishing or subscribing else []
         return [*routers, *(action for role, host in zip(ROLES, hosts) for action in host.run(host.clients(role)))]
 
     def end(event, context):

@@ -111,7 +111,7 @@ class TopicPairs {
     }
     if (of_own_name > 1) errors_.log("another bridge has this name, so neither converts; give each its own, or none");
     if (of_own_name <= 1 && first == name_) return true;
-    if (!conversions_.empty()) RCLCPP_INFO(node_.logger(), "%s converts from now on", first.c_str());
+    if (!conversions_.empty() && first != name_) RCLCPP_INFO(node_.logger(), "%s converts from now on", first.c_str());
     conversions_.clear();
     return false;
   }

@@ -29,8 +29,11 @@ class RgapsCommand(CommandExtension):
         try:
             # Started here, a manager would be closed to other hosts, and nodes that start soon after would use it.
             environment = {} if args.verb == 'doctor' else {'RGAPS_AUTOSTART': '0'}
-            return subprocess.call(command, env={**os.environ, **environment})
+            process = subprocess.Popen(command, env={**os.environ, **environment})
         except FileNotFoundError:
             return 'rgaps is not in PATH; source the workspace in which the package rgaps is built'
-        except KeyboardInterrupt:
-            return 130
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                pass  # The program has it, too, and ends.
