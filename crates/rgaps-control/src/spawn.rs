@@ -232,9 +232,10 @@ enum StartLock {
     Unavailable,
 }
 
-/// Whether RGAPS_AUTOSTART=0 forbids clients to start a manager.
+/// Whether RGAPS_AUTOSTART forbids clients to start a manager: by 0, false, no or off.
 pub fn is_turned_off() -> bool {
-    std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0")
+    let text = std::env::var("RGAPS_AUTOSTART").unwrap_or_default();
+    ["0", "false", "no", "off"].contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// Finds the program `rgapsd`.
