@@ -18,11 +18,8 @@ use super::descriptor::Descriptor;
 use super::gid::{Gid, lock};
 use super::joins::Join;
 use super::lane::Lane;
-use super::payload::{BufferError, Payload, Receiver};
+use super::payload::{BYTES_MAX, BufferError, Payload, Receiver};
 use super::shared::{Shared, count};
-
-/// The longest payload that a descriptor can name: a serialized message has no more bytes.
-pub(super) const BYTES_MAX: u64 = u32::MAX as u64;
 
 /// The bytes of a ROS message in the pool: what is behind `rosidl::Buffer`. Usable from any thread.
 #[derive(Debug)]

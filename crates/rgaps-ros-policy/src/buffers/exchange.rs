@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rgaps::types::Bytes;
 use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
 
-use super::buffer::{BYTES_MAX, Buffer};
+use super::buffer::Buffer;
 use super::descriptor::Descriptor;
 use super::gid::{Gid, lock};
 use super::groups::Groups;
 use super::joins::{Join, JoinError, Joins};
-use super::payload::{BufferError, Receiver};
+use super::payload::{BYTES_MAX, BufferError, Receiver};
 use super::peer::{Peer, Place};
 use super::receivers::Receivers;
 use super::shared::{Shared, count};

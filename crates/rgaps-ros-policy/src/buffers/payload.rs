@@ -21,6 +21,9 @@ use super::joins::Join;
 use super::lane::{Lane, Lanes};
 use super::shared::{Shared, count};
 
+/// The longest payload that a descriptor can name: a serialized message has no more bytes.
+pub(super) const BYTES_MAX: u64 = u32::MAX as u64;
+
 /// How long a read waits for a payload that is later than its descriptor.
 pub const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -55,7 +58,7 @@ pub enum BufferError {
     #[error("a write of this message's bytes has not ended; destroy its handle before you publish the message")]
     BeingWritten,
     /// No message has so many bytes.
-    #[error("{wanted} B are too many for a message; it has at most {} B", super::buffer::BYTES_MAX)]
+    #[error("{wanted} B are too many for a message; it has at most {} B", BYTES_MAX)]
     TooLong {
         /// Bytes of the caller.
         wanted: u64,
