@@ -356,6 +356,16 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
 ENDED_WELL = 'the launches of nodes have ended without an error'
 
 
+def a_stage_that_is_missing_ends_the_pipeline_and_its_topics_are_named(world):
+    host = world.host(settings=['device=host'])
+    # No picture has this width: the component that rectifies is not loaded, and the camera runs on.
+    launched = host.run('pictures', 'ros2', 'launch', 'rgaps_examples', 'pictures.launch.py', 'width:=0', 'timeout:=20.0')
+    if launched.wait() == 0:
+        raise Failed(f'it has ended well:\n{launched.output()[-4000:]}')
+    if 'no image came within 20.0 s on image_rect, edges_0, edges_1' not in launched.output():
+        raise Failed(f'no missing topic is named:\n{launched.output()[-4000:]}')
+
+
 def last_line(launch):
     return launch.output().splitlines()[-1]
 
@@ -468,10 +478,10 @@ def expect_numbers(run, wanted):
 
 TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
          detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
-         tensors_pass_a_model_whose_scores_and_label_are_right, a_pipeline_over_two_hosts_sends_each_payload_once,
-         two_hosts_launched_apart_find_each_other_by_peer, kernels_on_one_host_feed_readers_in_three_languages_on_another,
-         nodes_by_name_run_on_two_hosts, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
-         stages_on_a_gpu_copy_nothing_to_the_host]
+         tensors_pass_a_model_whose_scores_and_label_are_right, a_stage_that_is_missing_ends_the_pipeline_and_its_topics_are_named,
+         a_pipeline_over_two_hosts_sends_each_payload_once, two_hosts_launched_apart_find_each_other_by_peer,
+         kernels_on_one_host_feed_readers_in_three_languages_on_another, nodes_by_name_run_on_two_hosts,
+         stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host, stages_on_a_gpu_copy_nothing_to_the_host]
 
 
 run_tests('pipelines', TESTS, RMWS, sys.argv[1:], first_domain=40)
