@@ -545,6 +545,7 @@ fn lies_about_joins_hide_no_payload_and_do_not_keep_others_from_joining() {
     connect(&camera, &viewer, [3], None);
     let buffer = filled(&camera, 1);
     let first = camera.describe(&buffer, gid(1)).unwrap();
+    assert!(is_filled(&viewer.receive(&first), 1));
     for process in 0..1000_u64 {
         let join = Gid(std::array::from_fn(|at| process.to_le_bytes()[at % 8]));
         drop(viewer.receive(&Descriptor { join, process, ..first }));
