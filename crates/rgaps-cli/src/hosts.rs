@@ -18,14 +18,14 @@ struct Topics {
 }
 
 /// Runs `rgaps hosts`.
-pub fn run(format: Format) -> Result<(), CommandError> {
+pub fn run(include_hidden: bool, format: Format) -> Result<(), CommandError> {
     // The node comes first: it may start the manager.
     let node = Node::new("rgaps hosts")?;
     let topics = node.topics()?;
     let known = Running::find().and_then(|running| running.network).unwrap_or_default();
     let found = found(
         known.names.iter().map(|name| plain(name).into_owned()),
-        topics.iter().filter(|topic| !topic.key.is_hidden()).map(|topic| {
+        topics.iter().filter(|topic| include_hidden || !topic.key.is_hidden()).map(|topic| {
             let [publishing, subscribing] =
                 [(topic.publishers, &topic.publishing_hosts), (topic.subscribers, &topic.subscribing_hosts)]
                     .map(|(here, hosts)| others(here, hosts));

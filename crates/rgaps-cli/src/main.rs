@@ -36,8 +36,12 @@ enum Command {
     /// Show topics and their traffic.
     #[command(subcommand)]
     Topic(topic::Command),
-    /// List the other hosts that this host knows, and their topics, without hidden ones.
-    Hosts,
+    /// List the other hosts that this host knows, and their topics.
+    Hosts {
+        /// Also topics with a token that starts with '_', such as those of `rosidl::Buffer`.
+        #[arg(long)]
+        include_hidden_topics: bool,
+    },
     /// Wait until a manager serves this host, or until none does.
     Ready(ready::Arguments),
     #[command(hide = true)]
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
         Command::Pub(arguments) => publish::run(arguments, format),
         Command::Sub(arguments) => subscribe::run(arguments, format),
         Command::Topic(command) => topic::run(command, format),
-        Command::Hosts => hosts::run(format),
+        Command::Hosts { include_hidden_topics } => hosts::run(*include_hidden_topics, format),
         Command::Ready(arguments) => ready::run(arguments, format),
         Command::TwoHosts(arguments) => two_hosts::run(arguments),
         Command::Bench(arguments) => rgaps_bench::run(arguments, format).map_err(CommandError::from),
