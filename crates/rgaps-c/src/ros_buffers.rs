@@ -2,8 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
+use rgaps::LoanError;
 use rgaps_ros_policy::buffers::{Access, Buffer, BufferError, Descriptor, Gid, NotDescribed, ProcessBuffers};
 
 use crate::handle::{FORKS, Table, What};
@@ -103,6 +104,8 @@ impl From<BufferError> for Failure {
     fn from(error: BufferError) -> Self {
         match error {
             BufferError::Pool(error) => error.into(),
+            BufferError::Full { source: LoanError::CutOff(_) } => Self::new(RGAPS_CUT_OFF, error),
+            BufferError::Full { .. } => Self::new(RGAPS_NO_SPACE, error),
             BufferError::Publish(error) => error.into(),
             BufferError::Device(_) => Self::new(RGAPS_DEVICE_ERROR, error),
             BufferError::Take(error) => error.into(),
@@ -125,6 +128,9 @@ impl From<NotDescribed> for Failure {
 }
 
 fn process() -> &'static ProcessBuffers {
+    static LOG: Once = Once::new();
+    // If the program has a subscriber of `tracing`, that has them.
+    LOG.call_once(|| _ = rgaps::log::to_standard_error());
     &PROCESSES[(raw::forks() % FORKS) as usize]
 }
 

@@ -67,7 +67,9 @@ pub fn run(command: &Command, format: Format) -> Result<(), CommandError> {
 
 fn list(node: &Node, include_hidden: bool, format: Format) -> Result<(), CommandError> {
     let mut topics = node.topics()?;
+    let all = topics.len();
     topics.retain(|topic| include_hidden || !topic.key.is_hidden());
+    let hidden = all - topics.len();
     if format == Format::Json {
         output::json(&topics);
         return Ok(());
@@ -83,6 +85,9 @@ fn list(node: &Node, include_hidden: bool, format: Format) -> Result<(), Command
         ]);
     }
     output::line(table);
+    if hidden > 0 {
+        output::line(format_args!("and {hidden} hidden, such as those of rosidl::Buffer (--include-hidden-topics)"));
+    }
     Ok(())
 }
 
@@ -93,7 +98,9 @@ fn hosts(here: u32, names: &[String]) -> String {
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
     let name = rooted(name);
     let Some(topic) = summary(node, &name)? else {
-        return Err(CommandError::Other(format!("no host that is known here has {name}; see `rgaps topic list`")));
+        return Err(CommandError::Other(format!(
+            "no host that is known here has {name}; see `rgaps topic list --include-hidden-topics`"
+        )));
     };
     if format == Format::Json {
         output::json(&topic);

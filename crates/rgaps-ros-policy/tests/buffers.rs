@@ -609,7 +609,9 @@ fn a_full_pool_gives_up_what_is_not_taken_and_never_what_is_held() {
     assert!(is_filled(&viewer.receive(&descriptors[18]), 20));
     let all: Vec<_> = std::iter::from_fn(|| camera.allocate(BYTES).ok()).collect();
     assert_eq!(all.len(), 7, "all but the held one");
-    assert!(matches!(camera.allocate(BYTES), Err(BufferError::Publish(_))));
+    let error = camera.allocate(BYTES).unwrap_err();
+    assert!(matches!(error, BufferError::Full { .. }));
+    assert!(error.to_string().starts_with("the pool of this process's buffers: the pool is full"), "{error}");
 }
 
 #[test]

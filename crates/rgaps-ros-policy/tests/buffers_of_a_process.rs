@@ -7,22 +7,23 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const GID: Gid = Gid([1; 16]);
 
-/// Runs the test again in a new process with a host of its own.
-fn on_a_host(name: &str) -> bool {
+/// Runs the test again in a new process with a host of its own and further settings.
+fn on_a_host(name: &str, more: &[(&str, &str)]) -> bool {
     let dir = RuntimeDir::new(name).expect("a folder");
     let rgapsd = programs::find("rgapsd");
-    let settings = [
+    let mut settings = vec![
         ("RGAPSD", rgapsd.to_str().expect("a path")),
         ("RGAPS_RUNTIME_DIR", dir.path().to_str().expect("a path")),
         ("RGAPS_NETWORK", "local"),
         ("RGAPS_DEVICE", "host"),
     ];
+    settings.extend_from_slice(more);
     again_with(&settings, |_| Ok(()))
 }
 
 #[test]
 fn nothing_starts_a_manager_before_it_is_needed_and_one_that_died_is_replaced() {
-    if !on_a_host("process") {
+    if !on_a_host("process", &[]) {
         return;
     }
     let _watchdog = Watchdog::new(Duration::from_secs(100));
@@ -44,4 +45,18 @@ fn nothing_starts_a_manager_before_it_is_needed_and_one_that_died_is_replaced() 
     let buffer = process.get().expect("it is made").allocate(10).expect("a successor is started");
     buffer.copy_in(b"0123456789").expect("it fits");
     assert_eq!(buffer.to_vec().expect("it is there"), b"0123456789");
+}
+
+#[test]
+fn the_environment_of_a_process_sets_the_size_of_its_pool_though_a_manager_runs() {
+    if !on_a_host("pool", &[("RGAPS_POOL_BYTES", "1MiB")]) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let mut command = std::process::Command::new(programs::find("rgapsd"));
+    let _manager = rgaps_testing::Child::spawn(command.env_remove("RGAPS_POOL_BYTES")).expect("a manager");
+    let buffers = ProcessBuffers::new().get().expect("they are made");
+    assert!(buffers.allocate(1 << 20).is_ok());
+    let error = buffers.allocate((1 << 20) + 1).expect_err("the manager's pools have more").to_string();
+    assert!(error.contains("RGAPS_POOL_BYTES in its environment"), "{error}");
 }

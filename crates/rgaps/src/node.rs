@@ -1,12 +1,13 @@
 //! A node: a process's connection to its host's manager, and the factory of publishers and subscribers.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rgaps_control::local::{Body, Reply, TopicSummary};
 use rgaps_control::qos::Exhaustion;
 use rgaps_control::spawn::Autostart;
-use rgaps_control::{PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
+use rgaps_control::{Config, PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, Stream};
 use rgaps_os::ForkGuard;
 use rgaps_shm::Segment;
@@ -267,7 +268,7 @@ impl Node {
         self.pool_of(Some(bytes), exhaustion)
     }
 
-    /// Like `pool`, with the configuration's `pool_bytes`.
+    /// Like `pool`, with `pool_bytes`: of RGAPS_POOL_BYTES if this process's environment has it, else of the manager's configuration.
     ///
     /// ```
     /// # use rgaps::{Exhaustion, Node};
@@ -277,7 +278,9 @@ impl Node {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn default_pool(&self, exhaustion: Exhaustion) -> Result<Pool, NodeError> {
-        self.pool_of(None, exhaustion)
+        let is_own = std::env::var_os("RGAPS_POOL_BYTES").is_some_and(|text| !text.is_empty());
+        let own = is_own.then(|| Config::load(&BTreeMap::new())).transpose().map_err(std::io::Error::other)?;
+        self.pool_of(own.map(|own| own.pool_bytes), exhaustion)
     }
 
     fn pool_of(&self, bytes: Option<u64>, exhaustion: Exhaustion) -> Result<Pool, NodeError> {

@@ -153,8 +153,8 @@ struct Statistics {
   std::uint64_t used_bytes;
 };
 
-/// Allocates the bytes of a message, in the process's pool (`pool_bytes` of RGAPS's configuration). Starts RGAPS's manager if none runs. A full pool
-/// drops what subscriptions have not taken, oldest first. Throws Error.
+/// Allocates the bytes of a message, in the process's pool (`pool_bytes`; RGAPS_POOL_BYTES in its environment). Starts RGAPS's manager if none
+/// runs. A full pool drops what subscriptions have not taken, oldest first. Throws Error.
 rosidl::Buffer<std::uint8_t> allocate_buffer(std::size_t count);
 
 /// Memory to write a message's bytes. For bytes outside a pool a buffer of the same length is allocated (get_promoted_buffer()); it is

@@ -338,7 +338,7 @@ fn copied(
 ) -> Result<Filling, BufferError> {
     let pool = of.pool().map_err(BufferError::Pool)?;
     of.lanes.reap();
-    let mut block = pool.allocate(bytes).map_err(BufferError::Publish)?;
+    let mut block = pool.allocate(bytes).map_err(BufferError::of_pool)?;
     let own = of.lanes.get()?;
     lane.lead(own.stream())?;
     let copying = copy(of.node.device().as_ref(), own.stream(), block.part().map_err(BufferError::Publish)?);

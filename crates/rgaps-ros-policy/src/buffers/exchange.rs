@@ -263,8 +263,7 @@ impl Buffers {
         }
     }
 
-    /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes: `pool_bytes` of the configuration. If the pool is full,
-    /// what subscriptions have not taken is given up, oldest first.
+    /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes. If the pool is full, what subscriptions have not taken is given up, oldest first.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, BufferError> {
         if bytes > BYTES_MAX {
             return Err(BufferError::TooLong { wanted: bytes });
@@ -272,7 +271,7 @@ impl Buffers {
         let pool = self.pool()?;
         // Frees what devices have done with.
         self.0.shared.lanes.reap();
-        let block = pool.allocate(bytes).map_err(BufferError::Publish)?;
+        let block = pool.allocate(bytes).map_err(BufferError::of_pool)?;
         count(&self.0.shared.counters.allocated);
         Buffer::filling(&self.0.shared, block)
     }

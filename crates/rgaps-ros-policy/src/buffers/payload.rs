@@ -12,8 +12,8 @@ use rgaps::device::{DeviceError, PoolPart, Stream};
 use rgaps::dlpack::DLDevice;
 use rgaps::types::Bytes;
 use rgaps::{
-    FrozenBuffer, MessageHandle, NodeError, PublishError, Publisher, Readiness, Sample, Subscriber, TakeByHandleError,
-    TakeError,
+    FrozenBuffer, LoanError, MessageHandle, NodeError, PublishError, Publisher, Readiness, Sample, Subscriber,
+    TakeByHandleError, TakeError,
 };
 
 use super::gid::{Gid, lock};
@@ -42,7 +42,13 @@ pub enum BufferError {
     /// There is no pool.
     #[error("the pool for buffers cannot be made: {0}")]
     Pool(NodeError),
-    /// There is no block, or it cannot be published.
+    /// There is no block.
+    #[error("the pool of this process's buffers: {source}; RGAPS_POOL_BYTES in its environment sets pool_bytes")]
+    Full {
+        /// What was missing.
+        source: LoanError,
+    },
+    /// It cannot be filled or published.
     #[error(transparent)]
     Publish(PublishError),
     /// The device failed.
@@ -71,6 +77,16 @@ pub enum BufferError {
         /// Bytes of the buffer.
         wanted: u64,
     },
+}
+
+impl BufferError {
+    /// The pool's topic is the core's own affair.
+    pub(super) fn of_pool(error: PublishError) -> Self {
+        match error {
+            PublishError::NoSpace { source, .. } => Self::Full { source },
+            other => Self::Publish(other),
+        }
+    }
 }
 
 /// A payload that does not change any more. Clones of a buffer share it.

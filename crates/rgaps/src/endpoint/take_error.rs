@@ -103,7 +103,7 @@ pub enum TakeError {
     },
     /// The subscriber holds half of the messages that a publisher can have; other subscribers need the rest. Nothing is lost.
     #[error(
-        "{topic}: {held} messages of one publisher are held, half of all that it can have; drop some before the next take"
+        "{topic}: {held} messages of one publisher are held, half of all that it can have (message_count); drop some before the next take"
     )]
     TooManyHeld {
         /// The topic.
