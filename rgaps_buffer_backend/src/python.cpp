@@ -98,16 +98,21 @@ py::object capsule(std::shared_ptr<Kept<IsWrite>> kept, std::size_t count, Devic
 Stream stream_of(const py::object &stream) {
   if (stream.is_none()) { return nullptr; }
   std::uintptr_t number = 0;
-  if (py::isinstance<py::int_>(stream) && !py::isinstance<py::bool_>(stream)) {
-    number = stream.cast<std::uintptr_t>();
-  } else if (py::hasattr(stream, "__cuda_stream__")) {
-    number = stream.attr("__cuda_stream__")().cast<py::tuple>()[1].cast<std::uintptr_t>();
-  } else if (py::hasattr(stream, "cuda_stream")) {
-    number = stream.attr("cuda_stream").cast<std::uintptr_t>();
-  } else if (py::hasattr(stream, "ptr")) {
-    number = stream.attr("ptr").cast<std::uintptr_t>();
-  } else {
-    throw py::type_error("a stream is a number, a stream of torch or cupy, or an object with __cuda_stream__");
+  const py::type_error refused("a stream is a number, a stream of torch or cupy, or an object with __cuda_stream__");
+  try {
+    if (py::isinstance<py::int_>(stream) && !py::isinstance<py::bool_>(stream)) {
+      number = stream.cast<std::uintptr_t>();
+    } else if (py::hasattr(stream, "__cuda_stream__")) {
+      number = stream.attr("__cuda_stream__")().cast<py::tuple>()[1].cast<std::uintptr_t>();
+    } else if (py::hasattr(stream, "cuda_stream")) {
+      number = stream.attr("cuda_stream").cast<std::uintptr_t>();
+    } else if (py::hasattr(stream, "ptr")) {
+      number = stream.attr("ptr").cast<std::uintptr_t>();
+    } else {
+      throw refused;
+    }
+  } catch (const py::cast_error &) {  // negative, or none
+    throw refused;
   }
   return number <= 2 ? nullptr : reinterpret_cast<Stream>(number);
 }
@@ -178,7 +183,14 @@ class Array {
     check_open();
     if (device_.type != CPU) { throw py::buffer_error("the bytes are on a GPU: use torch.from_dlpack or cupy.from_dlpack, or data.to_bytes() for a copy"); }
     auto made = py::module_::import("numpy").attr("asarray")(Memory<IsWrite>{kept_, count_});
-    if (!dtype.is_none()) { made = made.attr("astype")(dtype, py::arg("copy") = false); }
+    if (!dtype.is_none()) {
+      const py::object converted = made.attr("astype")(dtype, py::arg("copy") = false);
+      if (IsWrite && !converted.is(made)) {
+        throw py::value_error("what is written to a converted copy would be lost: take the array as uint8, and use view(dtype)");
+      }
+      if (!converted.is(made) && !copy.is_none() && !copy.cast<bool>()) { throw py::value_error("the bytes are uint8: another dtype needs a copy"); }
+      made = converted;
+    }
     return !copy.is_none() && copy.cast<bool>() ? py::object(made.attr("copy")()) : py::object(made);
   }
 

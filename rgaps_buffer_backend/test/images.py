@@ -5,6 +5,7 @@ usage: images.py publish COUNT RATE REACHED OTHERS
        images.py take TOPIC COUNT BACKENDS
 """
 
+import functools
 import signal
 import sys
 import time
@@ -39,10 +40,19 @@ def spin_until(node, is_met):
         rclpy.spin_once(node, timeout_sec=0.005)
 
 
+def refuses(error, call):
+    try:
+        call()
+    except error:
+        return
+    raise SystemExit('a mistake was not refused')
+
+
 def publish(count, rate, reached, others):
     node = rclpy.create_node('camera')
     publisher = node.create_publisher(Image, '/pictures', QoSProfile(depth=10))
     first = buffers.allocate_buffer(1)
+    refuses(TypeError, functools.partial(buffers.from_output_buffer, first, -1))
     spin_until(node, lambda: buffers.statistics()['reached'] == reached and publisher.get_subscription_count() == reached + others)
     for number in range(1, count + 1):
         message = Image(width=WIDTH, height=HEIGHT, step=3 * WIDTH, encoding='rgb8')
@@ -51,6 +61,7 @@ def publish(count, rate, reached, others):
         with buffers.from_output_buffer(message.data) as pixels:
             view = numpy.asarray(pixels)
             view[:] = picture(number)
+            refuses(ValueError, lambda: numpy.asarray(pixels, dtype=numpy.int8))
         # The array keeps its memory, though the write has ended.
         assert view[8] == number * 37 % 256
         publisher.publish(message)

@@ -282,6 +282,8 @@ impl Buffers {
         match &described {
             Ok(descriptor) if descriptor.has_no_payload() => {}
             Ok(_) => count(&self.0.shared.counters.published),
+            // Not of those that accept these buffers.
+            Err(NotDescribed::Unknown(_)) => {}
             Err(_) => count(&self.0.shared.counters.as_bytes),
         }
         described
@@ -311,7 +313,7 @@ impl Buffers {
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
-        // The middleware still has one that has left, rmw_fastrtps_cpp for ever: that must not cost bytes. If its host is cut off, its reads say so.
+        // The middleware still has one that has left, for ever: that must not cost bytes. If its host is cut off, its reads say so.
         let is_at_leader = || peer.all_joined().into_iter().filter_map(|of| self.0.peer(of)).any(|of| of.is_there());
         let unreached = || match peer.has_left(self.node().manager_number()) && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
