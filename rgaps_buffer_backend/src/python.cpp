@@ -185,7 +185,8 @@ class Array {
     auto made = py::module_::import("numpy").attr("asarray")(Memory<IsWrite>{kept_, count_});
     if (!dtype.is_none()) {
       const py::object converted = made.attr("astype")(dtype, py::arg("copy") = false);
-      if (IsWrite && !converted.is(made)) {
+      const bool wants_copy = !copy.is_none() && copy.cast<bool>();
+      if (IsWrite && !converted.is(made) && !wants_copy) {
         throw py::value_error("what is written to a converted copy would be lost: take the array as uint8, and use view(dtype)");
       }
       if (!converted.is(made) && !copy.is_none() && !copy.cast<bool>()) { throw py::value_error("the bytes are uint8: another dtype needs a copy"); }

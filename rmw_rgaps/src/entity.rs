@@ -9,6 +9,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rgaps::dynamic::{DynamicSubscriber, Kind};
 use rgaps::{Node, TakeError};
@@ -29,6 +30,9 @@ use crate::waiters::Waiters;
 
 /// Most messages reported to a callback at once: as many as a topic can have.
 const COUNTED_MAX: usize = 4096;
+
+/// How long takes do not ask a manager that has not answered.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A GPU subscription.
 pub(crate) struct Entity {
@@ -55,8 +59,10 @@ pub(crate) struct Entity {
     is_drain_due: AtomicBool,
     /// The inner RMW does not report new messages, so the inner topic is drained at takes.
     is_deaf: AtomicBool,
-    /// A take has said that the subscription was cut off from its topic.
+    /// A take has found that the subscription was cut off from its topic.
     is_end_told: AtomicBool,
+    /// When the manager last did not answer a take.
+    unanswered: Mutex<Option<Instant>>,
     /// Closed when the entity is being destroyed.
     gate: Gate,
     attended: Mutex<Attended>,
@@ -111,6 +117,7 @@ impl Entity {
             is_drain_due: AtomicBool::new(false),
             is_deaf: AtomicBool::new(false),
             is_end_told: AtomicBool::new(false),
+            unanswered: Mutex::default(),
             gate: Gate::default(),
             attended: Mutex::default(),
         }
@@ -126,12 +133,12 @@ impl Entity {
         self.gate.close();
     }
 
-    /// Whether there is a message to take, or an error that no take has returned yet.
+    /// Whether there is a message to take, or an end that no take has found yet.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready_count(1) > 0
     }
 
-    /// How many messages can be taken, at most `limit`. One that was cut off counts as a message, until a take has said so.
+    /// How many messages can be taken, at most `limit`. One that was cut off counts as a message, until a take has found it.
     fn ready_count(&self, limit: usize) -> usize {
         match self.core.ready_count(limit) {
             0 if !self.is_end_told.load(Ordering::Relaxed) => usize::from(self.is_cut_off()),
@@ -143,9 +150,19 @@ impl Entity {
         matches!(self.core.event_fd(), Err(TakeError::CutOff { .. }))
     }
 
-    /// A take has said that it was cut off.
-    pub(crate) fn note_end_told(&self) {
-        self.is_end_told.store(true, Ordering::Relaxed);
+    /// A take has found that it was cut off. Whether it is the first one.
+    pub(crate) fn note_end_told(&self) -> bool {
+        !self.is_end_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// The manager has not answered a take.
+    pub(crate) fn note_unanswered(&self) {
+        *lock(&self.unanswered) = Some(Instant::now());
+    }
+
+    /// Whether takes do not ask the manager again yet: each would wait for it.
+    pub(crate) fn rests_from_asking(&self) -> bool {
+        lock(&self.unanswered).is_some_and(|at| at.elapsed() < ASK_AGAIN)
     }
 
     /// Makes the next message trigger the guard condition.

@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use crate::sys::rmw_gid_t;
 
 /// Identities in the core remembered for one publisher: a plain publisher has one, a relay those of others.
-const IDENTITIES_MAX: usize = 4;
+const IDENTITIES_MAX: usize = 64;
 
 static PUBLISHERS: RwLock<Vec<Own>> = RwLock::new(Vec::new());
 
@@ -105,10 +105,10 @@ mod tests {
             (Some(1), Some(2), Some(3), None)
         );
         learn(12, 200);
-        for other in 300..310 {
+        for other in 300..400 {
             learn(12, other);
         }
-        assert_eq!((found("/a", 309), found("/a", 305)), (Some(2), None));
+        assert_eq!((found("/a", 399), found("/a", 305)), (Some(2), None));
         assert_eq!(gid_of(&Origin { context: 2, topic: "/a".to_owned() }, 100).map(|gid| gid.data[0]), None);
         for key in [11, 12, 13] {
             remove(key);

@@ -63,9 +63,12 @@ fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Ta
                 return Ok(Some(taken(&message, received, gid)));
             }
             Ok(None) => return Ok(None),
+            // Not an error of the take: rclpy's executor would end with it.
             Err(error @ TakeError::CutOff { .. }) => {
-                entity.note_end_told();
-                return Err(refuse(RMW_RET_ERROR, format_args!("{error}")));
+                if entity.note_end_told() {
+                    rcutils::log(Severity::Error, format_args!("{error}"));
+                }
+                return Ok(None);
             }
             Err(error) => rcutils::log(Severity::Error, format_args!("{error}")),
         }
@@ -112,12 +115,18 @@ fn taken(message: &Described<DynamicMeta>, received: u64, own: Option<rmw_gid_t>
 /// same. `None` if the manager does not answer.
 fn is_own(entity: &Entity, info: &MessageInfo) -> Option<bool> {
     let may_be = entity.ignores_local || own::are_there(&entity.place);
+    if may_be && entity.rests_from_asking() {
+        return None;
+    }
     let publisher = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
     match publisher {
         Some(Ok(Some(publisher))) => Some(!publisher.remote && publisher.pid == u64::from(std::process::id())),
         // The publisher has left.
         Some(Ok(None)) | None => Some(false),
-        Some(Err(_)) => None,
+        Some(Err(_)) => {
+            entity.note_unanswered();
+            None
+        }
     }
 }
 

@@ -91,9 +91,11 @@ impl Running {
         let differences: Vec<String> = self.differences(&given).iter().map(ToString::to_string).collect();
         let seconds = self.config.as_ref()?.idle_timeout_ms as f64 / 1e3;
         let kill = if self.pid == 0 { "there".to_owned() } else { format!("`kill {}`", self.pid) };
+        let is_pool = differences.iter().any(|difference| difference.starts_with("pool_bytes"));
+        let buffers = if is_pool { " (it has effect on this program's rosidl::Buffer messages)" } else { "" };
         (!differences.is_empty()).then(|| {
             format!(
-                "without effect, since the manager already runs ({self}): {}; give this program the manager's settings, or end the \
+                "without effect, since the manager already runs ({self}): {}{buffers}; give this program the manager's settings, or end the \
                              manager ({kill}, or end its clients and wait {seconds} s) and start again",
                 differences.join(", ")
             )

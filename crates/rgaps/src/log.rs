@@ -58,11 +58,11 @@ pub fn forward_to(log: impl Log) -> bool {
 /// False if the program has a subscriber of `tracing` already, which then keeps them.
 pub fn to_standard_error() -> bool {
     let text = std::env::var("RGAPS_LOG").unwrap_or_default();
-    let level = text.parse();
-    let is_unknown = level.is_err() && !text.is_empty();
+    // The managers of a launch take filters, as `warn,rgaps_manager=info`.
+    let level = text.split(',').find_map(|part| part.parse().ok());
     let is_ours = forward_to(StandardError(level.unwrap_or(LevelFilter::WARN)));
-    if is_ours && is_unknown {
-        tracing::warn!("RGAPS_LOG is {text:?}; it must be off, error, warn, info, debug or trace, and warn is taken");
+    if is_ours && level.is_none() && !text.is_empty() {
+        tracing::warn!("RGAPS_LOG is {text:?}; it must have a level: off, error, warn, info, debug or trace; warn is taken");
     }
     is_ours
 }

@@ -224,7 +224,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// The number of messages, up to `limit`, that `take` would return now if each were dropped before the next take. Takes nothing. The count ends
-    /// at a message for which `take` would return `TooManyHeld`.
+    /// at a message for which `take` would return `TooManyHeld`. 0 once it was cut off from its topic, which the next take says.
     ///
     /// ```
     /// # use rgaps::{Node, types::Bytes};

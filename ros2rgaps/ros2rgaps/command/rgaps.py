@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import subprocess
 
 from ros2cli.command import CommandExtension
@@ -32,8 +33,12 @@ class RgapsCommand(CommandExtension):
             process = subprocess.Popen(command, env={**os.environ, **environment})
         except FileNotFoundError:
             return 'rgaps is not in PATH; source the workspace in which the package rgaps is built'
-        while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
             try:
-                return process.wait()
-            except KeyboardInterrupt:
-                pass  # The program has it, too, and ends.
+                status = process.wait(1)  # A terminal has interrupted both.
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+                status = process.wait()
+        return status if status >= 0 else 128 - status

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use rgaps::types::Bytes;
 use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
@@ -118,8 +119,8 @@ enum Job {
     Connect(Arc<Peer>),
     /// Give up publishers of subscriptions that have left, or never came.
     GiveUp,
-    /// Make a subscription take payloads from a topic.
-    TakeFrom { subscription: Gid, topic: Gid },
+    /// Make a subscription take payloads from its topic again.
+    TakeAgain(Gid),
     /// Make a subscription join a topic, and tell the publishing process.
     Join(u64, Join),
     /// Listen to what others join.
@@ -143,6 +144,8 @@ struct Inner {
     peers: Mutex<HashMap<Gid, Arc<Peer>>>,
     /// How many of them there were so far.
     peers_made: AtomicU64,
+    /// The number of this host's manager, and when it was first seen.
+    manager: Mutex<Option<(u64, Instant)>>,
     /// Those with a publisher, in the order in which these were made.
     connected: Mutex<Vec<Arc<Peer>>>,
     groups: Mutex<Groups>,
@@ -162,6 +165,7 @@ impl Buffers {
             depths: Mutex::default(),
             requests: Mutex::default(),
             peers: Mutex::default(),
+            manager: Mutex::default(),
             peers_made: AtomicU64::new(0),
             connected: Mutex::default(),
             groups: Mutex::default(),
@@ -248,9 +252,9 @@ impl Buffers {
                 let _ = self.0.publisher(&peer);
             }
             Job::GiveUp => self.0.give_up(),
-            Job::TakeFrom { subscription, topic } => {
-                if !self.0.own.has(subscription, topic) {
-                    let _ = self.take_from(subscription, topic);
+            Job::TakeAgain(subscription) => {
+                if !self.0.own.has(subscription, subscription) {
+                    let _ = self.take_from(subscription, subscription);
                 }
             }
             Job::Join(process, join) => {
@@ -263,7 +267,8 @@ impl Buffers {
         }
     }
 
-    /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes. If the pool is full, what subscriptions have not taken is given up, oldest first.
+    /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes. If the pool is full, what subscriptions have not taken
+    /// is given up, oldest first.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, BufferError> {
         if bytes > BYTES_MAX {
             return Err(BufferError::TooLong { wanted: bytes });
@@ -309,13 +314,14 @@ impl Buffers {
             if let Some(since) = peer.joined(leader)
                 && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
             {
+                peer.mark_reached(self.0.manager().0);
                 let handle = buffer.to_publish()?.publish_for(leader, gid, since, &of)?;
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
         // The middleware still has one that has left, for ever: that must not cost bytes. If its host is cut off, its reads say so.
         let is_at_leader = || peer.all_joined().into_iter().filter_map(|of| self.0.peer(of)).any(|of| of.is_there());
-        let unreached = || match peer.has_left(self.node().manager_number()) && !is_at_leader() {
+        let unreached = || match peer.has_left(self.0.manager()) && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
         };
@@ -324,7 +330,7 @@ impl Buffers {
         if !peer.is_reached() {
             return unreached();
         }
-        peer.mark_reached(self.node().manager_number());
+        peer.mark_reached(self.0.manager().0);
         let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
         let described = Descriptor { handle, subscription: gid, topic: gid, ..Descriptor::default() };
         if leader == gid {
@@ -348,8 +354,8 @@ impl Buffers {
         let buffer = Buffer::received(&self.0.shared, descriptor, receiver, asks);
         // Only subscriptions of this process have a depth.
         let is_own = subscription == topic && lock(&self.0.depths).contains_key(&subscription);
-        if !knows && (is_own || self.0.own.was_given_up(subscription, topic)) {
-            self.later(Job::TakeFrom { subscription, topic });
+        if !knows && is_own {
+            self.later(Job::TakeAgain(subscription));
         }
         for (process, join) in self.0.shared.take_asked() {
             if self.should_request(process, join) {
@@ -372,6 +378,9 @@ impl Buffers {
 
     fn try_join(&self, process: u64, join: Join) -> Result<(), JoinError> {
         if !self.0.own.has(join.subscription, join.leader) {
+            if !self.0.own.may_join(join.subscription) {
+                return Ok(());
+            }
             self.take_from(join.subscription, join.leader)?;
         }
         self.0.joins.tell(&self.0.shared.node, process, join)
@@ -414,6 +423,16 @@ impl Buffers {
 impl Inner {
     fn peer(&self, gid: Gid) -> Option<Arc<Peer>> {
         lock(&self.peers).get(&gid).cloned()
+    }
+
+    /// The number of this host's manager, and when it was first seen here.
+    fn manager(&self) -> (u64, Instant) {
+        let number = self.shared.node.manager_number();
+        let mut seen = lock(&self.manager);
+        if seen.is_none_or(|(of, _)| of != number) {
+            *seen = Some((number, Instant::now()));
+        }
+        seen.unwrap_or((number, Instant::now()))
     }
 
     fn all_peers(&self) -> Vec<Arc<Peer>> {

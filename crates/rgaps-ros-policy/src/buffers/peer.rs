@@ -43,8 +43,8 @@ pub(super) struct Peer {
     publisher: Mutex<Option<Arc<Publisher<Bytes>>>>,
     /// Held while a publisher is made, which waits for the manager.
     making: Mutex<()>,
-    /// When it was reached last, and the number of the manager then.
-    reached: Mutex<Option<(Instant, u64)>>,
+    /// The number of this host's manager when it was reached last.
+    reached: Mutex<Option<u64>>,
     /// Whether its publisher was given up since nobody was there any more.
     was_left: AtomicBool,
     backoff: Mutex<Backoff>,
@@ -149,7 +149,7 @@ impl Peer {
 
     /// `manager`: the number of this host's manager.
     pub(super) fn mark_reached(&self, manager: u64) {
-        *lock(&self.reached) = Some((Instant::now(), manager));
+        *lock(&self.reached) = Some(manager);
         *lock(&self.backoff) = Backoff::default();
     }
 
@@ -158,10 +158,11 @@ impl Peer {
         self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
     }
 
-    /// Whether it was reached once, and is not there any more: it has left, or its host is cut off. A new `manager` of this host first has to find it.
-    pub(super) fn has_left(&self, manager: u64) -> bool {
+    /// Whether it was reached once, and is not there any more: it has left, or its host is cut off. A new manager of this host first has to find it.
+    /// `manager`: its number, and since when it serves.
+    pub(super) fn has_left(&self, (manager, since): (u64, Instant)) -> bool {
         let Some(publisher) = self.made() else { return self.was_left.load(Ordering::Relaxed) };
-        let was_reached = lock(&self.reached).is_some_and(|(at, by)| by == manager || at.elapsed() > RETURN_TIMEOUT);
+        let was_reached = lock(&self.reached).is_some_and(|by| by == manager || since.elapsed() > RETURN_TIMEOUT);
         was_reached && publisher.subscriber_count() == 0
     }
 
