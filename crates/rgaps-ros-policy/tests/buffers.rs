@@ -268,17 +268,47 @@ fn a_subscription_that_a_new_manager_has_not_found_yet_gets_bytes() {
     let hosts = Hosts::new("replaced");
     let (mut here, _there) = (hosts.start(0, "tcp"), hosts.start(1, "tcp"));
     let [camera, viewer] = hosts.dirs.each_ref().map(process);
-    connect(&camera, &viewer, [1], None);
+    connect(&camera, &viewer, [1, 2], None);
     let buffer = filled(&camera, 1);
-    rgaps_testing::until("it is reached", || {
-        let described = camera.describe(&buffer, gid(1));
-        described.is_ok_and(|descriptor| viewer.receive(&descriptor).to_vec().is_ok())
+    rgaps_testing::until("one is reached, and the other has joined its topic", || {
+        let described = [1, 2].map(|number| camera.describe(&buffer, gid(number)));
+        let is_read = |descriptor: &Descriptor| viewer.receive(descriptor).to_vec().is_ok();
+        let read: Vec<_> = described.into_iter().flatten().filter(is_read).collect();
+        matches!(read[..], [first, second] if first.topic == second.topic)
     });
     here.kill().unwrap();
     let _here = hosts.start_alone(0);
     rgaps_testing::until("the new manager serves", || camera.node().manager_number() == 1);
     rgaps_testing::until("it is no longer reached", || camera.statistics().reached == 0);
-    assert!((0..1000).all(|_| camera.describe(&buffer, gid(1)).is_err()));
+    assert!((0..1000).all(|_| [1, 2].iter().all(|number| camera.describe(&buffer, gid(*number)).is_err())));
+}
+
+#[test]
+fn a_subscription_joins_a_bounded_number_of_topics_and_keeps_those() {
+    let (_watchdog, dir, _manager) = start("bounded");
+    let (camera, viewer) = (process(&dir), process(&dir));
+    connect(&camera, &viewer, [1], None);
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let joined = || {
+        let topics = node.topics().unwrap().into_iter().filter(|topic| topic.subscribers > 0);
+        let mut topics: Vec<_> = topics.map(|topic| topic.key.name().to_owned()).collect();
+        topics.retain(|topic| topic.contains("buffers_of_") && !topic.ends_with(&gid(1).to_string()));
+        topics.sort();
+        topics
+    };
+    let ask = |others: std::ops::Range<u8>| {
+        for other in others {
+            let descriptor = camera.describe(&filled(&camera, other), gid(1)).unwrap();
+            assert!(is_filled(&viewer.receive(&Descriptor { join: gid(other), process: 7, ..descriptor }), other));
+        }
+    };
+    ask(50..70);
+    rgaps_testing::until("some are joined", || joined().len() == 8);
+    let first = joined();
+    for _ in 0..10 {
+        ask(70..90);
+        assert_eq!(joined(), first);
+    }
 }
 
 #[test]

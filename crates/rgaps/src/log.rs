@@ -62,7 +62,9 @@ pub fn to_standard_error() -> bool {
     let level = text.split(',').find_map(|part| part.parse().ok());
     let is_ours = forward_to(StandardError(level.unwrap_or(LevelFilter::WARN)));
     if is_ours && level.is_none() && !text.is_empty() {
-        tracing::warn!("RGAPS_LOG is {text:?}; it must have a level: off, error, warn, info, debug or trace; warn is taken");
+        tracing::warn!(
+            "RGAPS_LOG is {text:?}; it must have a level: off, error, warn, info, debug or trace; warn is taken"
+        );
     }
     is_ours
 }
