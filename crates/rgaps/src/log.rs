@@ -59,7 +59,7 @@ pub fn forward_to(log: impl Log) -> bool {
 pub fn to_standard_error() -> bool {
     let text = std::env::var("RGAPS_LOG").unwrap_or_default();
     // The managers of a launch take filters, as `warn,rgaps_manager=info`.
-    let level = text.split(',').find_map(|part| part.parse().ok());
+    let level = text.split(',').filter(|part| !part.is_empty()).find_map(|part| part.parse().ok());
     let is_ours = forward_to(StandardError(level.unwrap_or(LevelFilter::WARN)));
     if is_ours && level.is_none() && !text.is_empty() {
         tracing::warn!(
