@@ -100,7 +100,7 @@ impl Buffer {
             }
             (Ok(lane), Some(receiver)) => Content::Full(Payload::received(of.clone(), handle, asks, &receiver, lane)),
         };
-        let mut bytes = handle.payload_bytes.min(BYTES_MAX);
+        let mut bytes = if handle.payload_bytes <= BYTES_MAX { handle.payload_bytes } else { 0 };
         if let Content::Lost(_) = content {
             count(&of.counters.refused);
             // What nobody has published has the length that its descriptor says only if that is of a publisher of ours.

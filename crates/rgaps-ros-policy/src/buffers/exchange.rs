@@ -145,7 +145,7 @@ struct Inner {
     /// How many of them there were so far.
     peers_made: AtomicU64,
     /// The number of this host's manager, and when it was first seen.
-    manager: Mutex<Option<(u64, Instant)>>,
+    manager: Mutex<(u64, Instant)>,
     /// Those with a publisher, in the order in which these were made.
     connected: Mutex<Vec<Arc<Peer>>>,
     groups: Mutex<Groups>,
@@ -165,7 +165,7 @@ impl Buffers {
             depths: Mutex::default(),
             requests: Mutex::default(),
             peers: Mutex::default(),
-            manager: Mutex::default(),
+            manager: Mutex::new((0, Instant::now())),
             peers_made: AtomicU64::new(0),
             connected: Mutex::default(),
             groups: Mutex::default(),
@@ -353,8 +353,8 @@ impl Buffers {
         let asks = (join != Gid::default()).then_some((process, Join { subscription, leader: join }));
         let buffer = Buffer::received(&self.0.shared, descriptor, receiver, asks);
         // Only subscriptions of this process have a depth.
-        let is_own = subscription == topic && lock(&self.0.depths).contains_key(&subscription);
-        if !knows && is_own {
+        let is_own = || subscription == topic && lock(&self.0.depths).contains_key(&subscription);
+        if !knows && is_own() {
             self.later(Job::TakeAgain(subscription));
         }
         for (process, join) in self.0.shared.take_asked() {
@@ -429,10 +429,10 @@ impl Inner {
     fn manager(&self) -> (u64, Instant) {
         let number = self.shared.node.manager_number();
         let mut seen = lock(&self.manager);
-        if seen.is_none_or(|(of, _)| of != number) {
-            *seen = Some((number, Instant::now()));
+        if seen.0 != number {
+            *seen = (number, Instant::now());
         }
-        seen.unwrap_or((number, Instant::now()))
+        *seen
     }
 
     fn all_peers(&self) -> Vec<Arc<Peer>> {

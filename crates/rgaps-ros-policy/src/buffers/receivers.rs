@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::gid::{Gid, lock};
 use super::payload::Receiver;
 
-/// How many there are at most: each has an open file.
+/// How many subscriptions there are at most: each has an open file.
 const RECEIVERS_MAX: usize = 256;
 
 /// How many topics of others a subscription can take payloads from, and how many all of them can. Messages may ask for any, so no more are joined then.
