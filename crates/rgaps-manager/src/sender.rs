@@ -439,7 +439,8 @@ impl Sender {
             let since = active.max(self.progressed);
             let waited = since.elapsed();
             if waited > self.patience() {
-                return format!("no credit has come for {} ms", waited.as_millis()).into();
+                let uncredited = self.tail.since(self.delayed_head);
+                return format!("no credit has come for {} ms, {uncredited} B wait for it", waited.as_millis()).into();
             }
             self.demote_if_stalled(since);
         }

@@ -478,3 +478,26 @@ fn a_grant_that_is_returned_while_a_message_uses_it_stays_in_use() {
     }
     assert_eq!((link.receiver.next_returned(), link.receiver.is_granted(number)), (None, true));
 }
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn grants_work_though_acknowledgements_are_so_late_that_writes_are_sent_again() {
+    let noise = Noise::new(BLOCK);
+    let mut link = link(3);
+    // Longer than the device waits before it sends a write once more.
+    let _delay = Delay::of("350ms");
+    for block in 0..3 {
+        link.grant(block);
+    }
+    for id in 1..=3 {
+        let start = Instant::now();
+        while link.sender.peek_grant().is_none() {
+            assert!(start.elapsed() < WATCHDOG, "grant {id} does not arrive");
+            assert_eq!(link.receiver.next(Duration::from_millis(10)).unwrap(), None);
+        }
+        send(&mut link.sender, id, noise.message(id, BLOCK)).unwrap();
+        assert!(link.receive().iter().all(|header| header.flags.contains(Flags::LANDED)), "message {id}");
+        assert!(link.block(id - 1, BLOCK) == noise.message(id, BLOCK), "message {id} differs");
+    }
+    link.sender.drain(WATCHDOG).unwrap_or_else(|error| panic!("all is acknowledged: {error}"));
+}

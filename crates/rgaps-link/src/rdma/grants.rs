@@ -221,6 +221,8 @@ impl ReceivedGrants {
 /// How far a grant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// Its window is not bound yet.
+    Waiting,
     /// The peer may use it.
     Free { is_revoked: bool },
     /// Data of this message go there.
@@ -232,9 +234,10 @@ enum State {
 #[derive(Debug)]
 struct Issued {
     number: GrantNumber,
+    address: u64,
     bytes: u64,
     state: State,
-    _region: Arc<WindowRegion>,
+    region: Arc<WindowRegion>,
 }
 
 #[derive(Debug, Default)]
@@ -273,29 +276,41 @@ impl IssuedGrants {
         self.last > GrantNumber(0)
     }
 
-    /// Binds a window to a block and returns the grant, whose entry is to be written to the sender's page. `None` if no slot is free, or the block cannot
-    /// be registered; then nothing is granted any more.
-    pub(super) fn issue(
-        &mut self,
-        place: &LandingPlace,
-        bytes: u64,
-        queue: &QueuePair,
-    ) -> Result<Option<Grant>, VerbsError> {
-        let next = (1..=GRANTS_MAX as u64).map(|step| GrantNumber(self.last.0 + step));
-        let Some(number) = next.into_iter().find(|number| self.slots[slot_of(*number)].issued.is_none()) else {
+    /// Takes a slot for a block, whose window is still to be bound. `None` if no slot is free, or the block cannot be registered; then nothing is granted
+    /// any more.
+    pub(super) fn issue(&mut self, place: &LandingPlace, bytes: u64) -> Option<GrantNumber> {
+        let mut next = (1..=GRANTS_MAX as u64).map(|step| GrantNumber(self.last.0 + step));
+        let number = next.find(|number| self.slots[slot_of(*number)].issued.is_none())?;
+        if !self.is_supported || bytes == 0 || !place.has_room(bytes) {
+            return None;
+        }
+        let region = self.prepare(number, place, bytes)?;
+        let address = region.address(place.offset);
+        self.slots[slot_of(number)].issued = Some(Issued { number, address, bytes, state: State::Waiting, region });
+        self.last = number;
+        Some(number)
+    }
+
+    /// Whether a window is still to be bound.
+    pub(super) fn is_any_waiting(&self) -> bool {
+        self.waiting().next().is_some()
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = GrantNumber> {
+        let issued = self.slots.iter().filter_map(|slot| slot.issued.as_ref());
+        issued.filter(|issued| issued.state == State::Waiting).map(|issued| issued.number)
+    }
+
+    /// Binds the window of the oldest grant that waits for that, whose entry is then to be written to the sender's page.
+    pub(super) fn bind_next(&mut self, queue: &QueuePair) -> Result<Option<Grant>, VerbsError> {
+        let Some(number) = self.waiting().min() else { return Ok(None) };
+        let Slot { window: Some(window), issued: Some(issued) } = &mut self.slots[slot_of(number)] else {
             return Ok(None);
         };
-        if !self.is_supported || bytes == 0 || !place.has_room(bytes) {
-            return Ok(None);
-        }
-        let Some(region) = self.prepare(number, place, bytes) else { return Ok(None) };
-        let Slot { window: Some(window), issued } = &mut self.slots[slot_of(number)] else { return Ok(None) };
-        let address = region.address(place.offset);
-        queue.bind(window, &region, (address, bytes))?;
-        let block = RemoteMemory { address, key: window.key(), bytes };
-        *issued = Some(Issued { number, bytes, state: State::Free { is_revoked: false }, _region: region });
-        self.last = number;
-        Ok(Some(Grant { number, block }))
+        let (address, bytes) = (issued.address, issued.bytes);
+        queue.bind(window, &issued.region, (address, bytes))?;
+        issued.state = State::Free { is_revoked: false };
+        Ok(Some(Grant { number, block: RemoteMemory { address, key: window.key(), bytes } }))
     }
 
     /// Makes the window of a slot and registers the block. `None` if the device refuses either.
@@ -364,7 +379,7 @@ impl IssuedGrants {
         match issued.state {
             State::Free { .. } => issued.state = State::Used(message),
             State::Used(user) if user == message => {}
-            State::Used(_) | State::Ending { .. } => return Err(not_granted),
+            State::Waiting | State::Used(_) | State::Ending { .. } => return Err(not_granted),
         }
         Ok(())
     }
@@ -421,8 +436,12 @@ impl IssuedGrants {
         })
     }
 
-    /// The grants that the peer is to return and has not been asked for.
+    /// The grants that the peer is to return and has not been asked for. Takes back those that it does not have yet.
     pub(super) fn revoke(&mut self) -> impl Iterator<Item = GrantNumber> {
+        for number in self.waiting().collect::<Vec<_>>() {
+            self.slots[slot_of(number)].issued = None;
+            self.returned.push_back(number);
+        }
         self.slots.iter_mut().filter_map(|slot| slot.issued.as_mut()).filter_map(|issued| match &mut issued.state {
             State::Free { is_revoked } if !*is_revoked => {
                 *is_revoked = true;

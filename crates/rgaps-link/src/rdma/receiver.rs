@@ -29,18 +29,18 @@ use crate::rdma::domain::{Domain, Region, RemoteAccess, VerbsError};
 use crate::rdma::grants::{ENTRY_BYTES, GRANT_REQUESTS, GRANTS_MAX, Grant, IssuedGrants};
 use crate::rdma::liveness_socket::{Frame, LivenessSocket, Said};
 use crate::rdma::port::Candidate;
-use crate::rdma::queue_pair::{Address, Capacity, EMPTY, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::queue_pair::{Address, Capacity, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::sender::CREDIT_PAGE_BYTES;
 use crate::rdma::{RECEIVES_MAX, REQUESTS_MAX, RdmaOptions, RemoteMemory, known_part};
 use crate::record::{Flags, GRANT_NUMBER_BYTES, GrantNumber, HEADER_BYTES, RecordError, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing, place};
 use crate::tcp::socket;
 
-/// Most credits posted and not completed.
-const CREDITS_MAX: u64 = 256;
+/// Most writes of credit posted and not completed.
+const WRITES_MAX: u64 = 256;
 /// In the id of an invalidation, beside the number of its grant.
 const INVALIDATION: u64 = 1 << 62;
-/// One credit in so many is signaled.
+/// One credit in so many is signaled, and each once something was granted.
 const CREDITS_A_SIGNAL: u64 = 16;
 
 /// A receiver's queue pair with its ring. The offer of a ring contains its address.
@@ -80,7 +80,7 @@ impl ReceiverEnd {
             return Err(refused("using a page for credit of another size"));
         }
         let receives = geometry.records_max() as u32 + REQUESTS_MAX;
-        let sends = CREDITS_MAX as u32 + (GRANTS_MAX * GRANT_REQUESTS) as u32;
+        let sends = WRITES_MAX as u32 + (GRANTS_MAX * GRANT_REQUESTS) as u32;
         let completions = Arc::new(CompletionQueue::new(domain.context(), sends + receives)?);
         let capacity = Capacity { sends, receives, inline_bytes: ENTRY_BYTES as u32 };
         let queue = QueuePair::new(domain, &completions, candidate, capacity)?;
@@ -135,6 +135,7 @@ impl ReceiverEnd {
             told: Position::START,
             peer: credit,
             posted: 0,
+            signaled: 0,
             completed: 0,
             unsent: None,
             wanted: false,
@@ -172,8 +173,9 @@ pub struct RdmaReceiver {
     /// The head in the last credit.
     told: Position,
     peer: RemoteMemory,
-    /// Credits posted, and those known to be completed.
+    /// Writes of credit and grants: how many are posted, the last one that is signaled, and how many are known to be completed.
     posted: u64,
+    signaled: u64,
     completed: u64,
     unsent: Option<CreditPair>,
     /// The sender has requested to be woken by the next credit.
@@ -217,7 +219,7 @@ impl RdmaReceiver {
             }
             if polled < POLL_MAX {
                 self.queue.receive(std::mem::take(&mut self.requests_to_repost))?;
-                return self.flush();
+                return self.post_due();
             }
         }
     }
@@ -284,34 +286,61 @@ impl RdmaReceiver {
         let Some(pair) = due.filter(|_| self.ended.is_none()) else { return };
         self.told = self.batch.head();
         self.unsent = Some(pair);
-        if let Err(error) = self.flush() {
+        if let Err(error) = self.post_due() {
             // The next call of `next` returns it; the records stay released.
             self.end(error);
         }
     }
 
-    /// Writes the unsent credit, if the queue pair has room.
-    fn flush(&mut self) -> Result<(), LinkError> {
-        if self.unsent.is_none() || self.posted - self.completed >= CREDITS_MAX {
+    /// Posts the next grant that waits, and the unsent credit.
+    ///
+    /// A window is bound only when all earlier writes have completed. Until then credit is held back, so that the sender knows of the grant first. Verbs
+    /// demand no such order, but Soft-RoCE of Linux 6.1 does: if it sends an earlier write once more, it binds a window behind it once more, too, which
+    /// fails, and then takes no acknowledgement any more and reports nothing.
+    fn post_due(&mut self) -> Result<(), LinkError> {
+        if self.grants.is_any_waiting() {
+            if self.completed < self.posted {
+                let has_signal = self.signaled == self.posted;
+                return if has_signal { Ok(()) } else { self.write_credit(CreditPair::new(self.told)) };
+            }
+            self.post_grant()?;
+        }
+        if self.posted - self.completed >= WRITES_MAX {
             return Ok(());
         }
-        let Some(pair) = self.unsent.take() else { return Ok(()) };
+        self.unsent.take().map_or(Ok(()), |pair| self.write_credit(pair))
+    }
+
+    fn write_credit(&mut self, pair: CreditPair) -> Result<(), LinkError> {
         self.queue.receive(std::mem::take(&mut self.to_repost))?;
         let bytes = pair.encode();
+        let (wanted, is_signaled) = (std::mem::take(&mut self.wanted), self.grants.have_begun());
+        self.write(0, &bytes, wanted, is_signaled || (self.posted + 1).is_multiple_of(CREDITS_A_SIGNAL))
+    }
+
+    /// Binds a window, and writes the entry of its grant into the peer's page.
+    fn post_grant(&mut self) -> Result<(), LinkError> {
+        let Some(grant) = self.grants.bind_next(&self.queue)? else { return Ok(()) };
+        self.write(Grant::entry_offset(grant.number), &grant.encode(), false, true)
+    }
+
+    /// Writes to the peer's page. `wakes`: wakes a peer that sleeps.
+    fn write(&mut self, offset: u64, bytes: &[u8], wakes: bool, signaled: bool) -> Result<(), LinkError> {
         self.posted += 1;
+        if signaled {
+            self.signaled = self.posted;
+        }
         let write = Write {
             id: self.posted,
-            remote: self.peer.address,
+            remote: self.peer.address + offset,
             remote_key: self.peer.key,
-            parts: [((&bytes).into(), 0), (Data::EMPTY, 0)],
-            immediate: self.wanted.then_some(0),
-            signaled: self.posted.is_multiple_of(CREDITS_A_SIGNAL),
-            solicited: self.wanted,
+            parts: [(bytes.into(), 0), (Data::EMPTY, 0)],
+            immediate: wakes.then_some(0),
+            signaled,
+            solicited: wakes,
             inline: true,
         };
-        self.queue.write(&[write])?;
-        self.wanted = false;
-        Ok(())
+        Ok(self.queue.write(&[write])?)
     }
 
     /// Whether the consumer can have the next received record.
@@ -411,26 +440,16 @@ impl RdmaReceiver {
         }
     }
 
-    /// Issues a grant and writes its entry into the peer's page.
     fn issue(&mut self, place: &LandingPlace, bytes: u64) -> Result<Option<GrantNumber>, LinkError> {
         let could_grant = self.grants.is_supported();
-        let Some(grant) = self.grants.issue(place, bytes, &self.queue)? else {
+        let Some(number) = self.grants.issue(place, bytes) else {
             if could_grant && !self.grants.is_supported() {
                 self.liveness.send(Frame::NoGrants)?;
             }
             return Ok(None);
         };
-        let entry = grant.encode();
-        let write = Write {
-            id: self.posted,
-            remote: self.peer.address + Grant::entry_offset(grant.number),
-            remote_key: self.peer.key,
-            parts: [((&entry).into(), 0), (Data::EMPTY, 0)],
-            inline: true,
-            ..EMPTY
-        };
-        self.queue.write(&[write])?;
-        Ok(Some(grant.number))
+        self.reap()?;
+        Ok(Some(number))
     }
 
     /// Whether the peer can still write to a grant, for tests.
@@ -443,7 +462,7 @@ impl RdmaReceiver {
     #[cfg(test)]
     pub(crate) fn lie(&mut self, pair: CreditPair) -> Result<(), LinkError> {
         (self.unsent, self.wanted) = (Some(pair), true);
-        self.flush()
+        self.post_due()
     }
 
     /// Stores why the link has ended.
