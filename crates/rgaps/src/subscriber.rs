@@ -242,6 +242,11 @@ impl<T: Meta> Subscriber<T> {
         self.taker.ready_count(limit)
     }
 
+    /// Whether every take fails with `TakeError::CutOff`. Create it again then. Never waits.
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self.taker.inner().check_attached(), Err(TakeError::CutOff { .. }))
+    }
+
     /// An eventfd that is readable while a message may be ready, for epoll, select and wait sets. Do not read it. Call `take` until it returns
     /// `None`, which resets it.
     ///

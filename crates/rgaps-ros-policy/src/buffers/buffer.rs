@@ -88,6 +88,8 @@ impl Buffer {
         asks: Option<(u64, Join)>,
     ) -> Self {
         let Descriptor { handle, subscription, .. } = *descriptor;
+        // A descriptor without a payload may say any length.
+        let believed = receiver.as_ref().map_or(0, |receiver| receiver.largest());
         let content = match (of.lanes.get(), receiver) {
             (Err(error), _) => Content::Lost(error.to_string()),
             _ if descriptor.has_no_payload() => Content::Lost(unreached(subscription)),
@@ -103,8 +105,7 @@ impl Buffer {
         let mut bytes = if handle.payload_bytes <= BYTES_MAX { handle.payload_bytes } else { 0 };
         if let Content::Lost(_) = content {
             count(&of.counters.refused);
-            // What nobody has published has the length that its descriptor says only if that is of a publisher of ours.
-            bytes = if descriptor.has_no_payload() { bytes } else { 0 };
+            bytes = if descriptor.has_no_payload() { bytes.min(believed) } else { 0 };
         }
         Self { of: of.clone(), bytes, content: Mutex::new(content) }
     }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
+use rgaps::{History, MessageHandle, Node, NodeError, Pool, PublishError, Publisher, SubscriberQos};
 
 use super::buffer::Buffer;
 use super::descriptor::Descriptor;
@@ -34,6 +34,14 @@ const UNREACHED_MAX: usize = 64;
 
 /// How many subscriptions of others are known at most.
 const PEERS_MAX: usize = 4096;
+
+/// How many subscriptions of this process have a depth at most.
+const DEPTHS_MAX: usize = 4096;
+
+/// How often publishers are made again that were given up, or could not be made, and how many at a time: of those that were reached once, and of the others.
+/// No message waits for the manager for so long after it has failed to make one.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+const RETRIES: usize = 4;
 
 /// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
 pub(super) const VERSION: &str = "1";
@@ -116,11 +124,15 @@ pub struct Buffers(Arc<Inner>);
 #[derive(Debug)]
 enum Job {
     /// Make a publisher for a subscription.
-    Connect(Arc<Peer>),
+    Connect(Gid),
+    /// Make a publisher again that the core has cut off.
+    Renew(Gid),
+    /// Make some publishers that are missing.
+    Reconnect,
     /// Give up publishers of subscriptions that have left, or never came.
     GiveUp,
-    /// Make a subscription take payloads from its topic again.
-    TakeAgain(Gid),
+    /// Make a subscription take payloads from the topic of this one or another again.
+    TakeAgain(Gid, Gid),
     /// Make a subscription join a topic, and tell the publishing process.
     Join(u64, Join),
     /// Listen to what others join.
@@ -148,10 +160,24 @@ struct Inner {
     manager: Mutex<(u64, Instant)>,
     /// Those with a publisher, in the order in which these were made.
     connected: Mutex<Vec<Arc<Peer>>>,
+    retries: Mutex<Retries>,
     groups: Mutex<Groups>,
     joins: Joins,
     metadata: OnceLock<String>,
     work: Work<Job>,
+}
+
+/// When the manager was asked in vain.
+#[derive(Debug, Default)]
+struct Retries {
+    /// The last `Job::Reconnect`.
+    began: Option<Instant>,
+    /// The last time that a message has waited for what could not be made.
+    failed: Option<Instant>,
+}
+
+fn is_recent(at: Option<Instant>) -> bool {
+    at.is_some_and(|at| at.elapsed() < RETRY_DELAY)
 }
 
 impl Buffers {
@@ -168,6 +194,7 @@ impl Buffers {
             manager: Mutex::new((0, Instant::now())),
             peers_made: AtomicU64::new(0),
             connected: Mutex::default(),
+            retries: Mutex::default(),
             groups: Mutex::default(),
             joins: Joins::default(),
             metadata: OnceLock::new(),
@@ -197,7 +224,13 @@ impl Buffers {
     /// To be called when a subscription of this process is created, before others hear of it. `depth`: how many messages its middleware keeps. Waits for
     /// the manager.
     pub fn subscription_created(&self, gid: Gid, depth: Option<u32>) -> Result<(), NodeError> {
-        lock(&self.0.depths).insert(gid, depth);
+        let mut depths = lock(&self.0.depths);
+        if depths.len() >= DEPTHS_MAX {
+            // They have ended long ago.
+            depths.retain(|gid, _| self.0.own.takes(*gid, *gid));
+        }
+        depths.insert(gid, depth);
+        drop(depths);
         self.take_from(gid, gid)
     }
 
@@ -225,12 +258,13 @@ impl Buffers {
             here if here == host(&own) => Place::Here,
             Some(other) => Place::On(other),
         };
-        lock(&self.0.groups).add(gid, others);
-        let peer = self.0.add_peer(gid, place);
+        // The first of them is enough: it was there before the others, which are in a group with it.
+        lock(&self.0.groups).add(gid, &others[..others.len().min(1)]);
+        self.0.add_peer(gid, place);
         self.later(Job::GiveUp);
         // A process that has allocated buffers will publish. The others may be plain publishers, and need no pool.
         if self.0.shared.made_pool().is_some() {
-            self.later(Job::Connect(peer));
+            self.later(Job::Connect(gid));
         }
         true
     }
@@ -248,13 +282,24 @@ impl Buffers {
     /// What cannot be done, a later message asks for again.
     fn do_now(&self, job: Job) {
         match job {
-            Job::Connect(peer) => {
-                let _ = self.0.publisher(&peer);
+            Job::Connect(gid) => {
+                let _ = self.0.peer(gid).map(|peer| self.0.make_publisher(&peer, false));
+                self.0.give_up();
+            }
+            Job::Renew(gid) => {
+                if let Some(peer) = self.0.peer(gid) {
+                    peer.forget();
+                    let _ = self.0.make_publisher(&peer, false);
+                }
+            }
+            Job::Reconnect => {
+                self.0.reconnect();
+                self.0.give_up();
             }
             Job::GiveUp => self.0.give_up(),
-            Job::TakeAgain(subscription) => {
-                if !self.0.own.has(subscription, subscription) {
-                    let _ = self.take_from(subscription, subscription);
+            Job::TakeAgain(subscription, topic) => {
+                if !self.0.own.takes(subscription, topic) {
+                    let _ = self.take_from(subscription, topic);
                 }
             }
             Job::Join(process, join) => {
@@ -297,10 +342,15 @@ impl Buffers {
     fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
         let peer = self.0.peer(gid).ok_or(NotDescribed::Unknown(gid))?;
         // What cannot be read has no bytes that the middleware could send instead.
-        if buffer.is_lost() {
+        if buffer.await_payload().is_err() {
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
-        self.pool()?;
+        if self.0.shared.made_pool().is_none() {
+            if self.0.has_failed() {
+                return Err(NotDescribed::Unreached(gid));
+            }
+            self.pool().inspect_err(|_| self.0.note_failure())?;
+        }
         if self.0.joins.has_news() && !self.later(Job::Note) {
             self.0.joins.put_off();
         }
@@ -315,7 +365,7 @@ impl Buffers {
                 && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
             {
                 peer.mark_reached(self.0.manager().0);
-                let handle = buffer.to_publish()?.publish_for(leader, gid, since, &of)?;
+                let handle = self.publish_for(buffer, leader, gid, since, &of)?;
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
@@ -325,13 +375,13 @@ impl Buffers {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
         };
-        let publisher = self.0.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
+        let publisher = self.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
         let Some(publisher) = publisher else { return unreached() };
         if !peer.is_reached() {
             return unreached();
         }
         peer.mark_reached(self.0.manager().0);
-        let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
+        let handle = self.publish_for(buffer, gid, gid, 0, &publisher)?;
         let described = Descriptor { handle, subscription: gid, topic: gid, ..Descriptor::default() };
         if leader == gid {
             return Ok(described);
@@ -344,18 +394,49 @@ impl Buffers {
         Ok(Descriptor { join: leader, process: self.0.process, ..described })
     }
 
+    /// Publishes a buffer on the topic of a subscription, for this one or another.
+    fn publish_for(
+        &self,
+        buffer: &Buffer,
+        topic: Gid,
+        subscription: Gid,
+        joined: u64,
+        publisher: &Publisher<Bytes>,
+    ) -> Result<MessageHandle, BufferError> {
+        let published = buffer.to_publish()?.publish_for(topic, subscription, joined, publisher);
+        if matches!(published, Err(BufferError::Publish(PublishError::CutOff { .. }))) {
+            self.later(Job::Renew(topic));
+        }
+        published
+    }
+
+    /// The publisher for a subscription. Waits for the manager only for the first one, and not soon after that was in vain; the others are made later.
+    fn publisher(&self, peer: &Arc<Peer>) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
+        if let Some(publisher) = peer.made() {
+            return Ok(Some(publisher));
+        }
+        if peer.tried().is_none() && !self.0.has_failed() {
+            return self.0.make_publisher(peer, true).inspect_err(|_| self.0.note_failure());
+        }
+        let mut retries = lock(&self.0.retries);
+        if !is_recent(retries.began) && self.later(Job::Reconnect) {
+            retries.began = Some(Instant::now());
+        }
+        Ok(None)
+    }
+
     /// The buffer that a descriptor names. It never waits and never fails: a payload that cannot be taken is an error of the buffer's reads.
     pub fn receive(&self, descriptor: &Descriptor) -> Buffer {
         count(&self.0.shared.counters.received);
         let Descriptor { subscription, topic, join, process, .. } = *descriptor;
         let receiver = self.0.own.get(subscription, topic);
-        let knows = receiver.is_some();
+        let takes = receiver.as_ref().is_some_and(|receiver| !receiver.is_cut_off());
         let asks = (join != Gid::default()).then_some((process, Join { subscription, leader: join }));
         let buffer = Buffer::received(&self.0.shared, descriptor, receiver, asks);
         // Only subscriptions of this process have a depth.
         let is_own = || subscription == topic && lock(&self.0.depths).contains_key(&subscription);
-        if !knows && is_own() {
-            self.later(Job::TakeAgain(subscription));
+        if !takes && (is_own() || self.0.own.has_joined(subscription, topic)) {
+            self.later(Job::TakeAgain(subscription, topic));
         }
         for (process, join) in self.0.shared.take_asked() {
             if self.should_request(process, join) {
@@ -377,7 +458,7 @@ impl Buffers {
     }
 
     fn try_join(&self, process: u64, join: Join) -> Result<(), JoinError> {
-        if !self.0.own.has(join.subscription, join.leader) {
+        if !self.0.own.takes(join.subscription, join.leader) {
             if !self.0.own.may_join(join.subscription) {
                 return Ok(());
             }
@@ -393,7 +474,7 @@ impl Buffers {
         }
         let pool = self.0.shared.pool().map_err(BufferError::Pool)?;
         for peer in self.0.all_peers() {
-            self.later(Job::Connect(peer));
+            self.later(Job::Connect(peer.gid()));
         }
         Ok(pool)
     }
@@ -445,10 +526,10 @@ impl Inner {
     }
 
     /// The peer for a subscription. If there are too many, forgets the earliest without a publisher: middleware does not tell of those that end.
-    fn add_peer(&self, gid: Gid, place: Place) -> Arc<Peer> {
+    fn add_peer(&self, gid: Gid, place: Place) {
         let mut peers = lock(&self.peers);
-        if let Some(peer) = peers.get(&gid) {
-            return peer.clone();
+        if peers.contains_key(&gid) {
+            return;
         }
         let surplus = (peers.len() >= PEERS_MAX).then(|| {
             let idle = peers.iter().filter(|(_, peer)| peer.made().is_none());
@@ -459,26 +540,41 @@ impl Inner {
             lock(&self.groups).remove(gid);
         }
         let number = self.peers_made.fetch_add(1, Ordering::Relaxed);
-        let peer = Arc::new(Peer::new(gid, place, number));
-        peers.insert(gid, peer.clone());
-        peer
+        peers.insert(gid, Arc::new(Peer::new(gid, place, number)));
     }
 
     fn connected(&self) -> Vec<Arc<Peer>> {
         lock(&self.connected).clone()
     }
 
-    /// The publisher for a subscription. If it is not made yet, waits for the manager. `None` if that is to be tried later.
-    fn publisher(&self, peer: &Arc<Peer>) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
-        if let Some(publisher) = peer.made() {
-            return Ok(Some(publisher));
-        }
-        let publisher = peer.make(&self.shared.pool()?)?;
+    fn has_failed(&self) -> bool {
+        is_recent(lock(&self.retries).failed)
+    }
+
+    fn note_failure(&self) {
+        lock(&self.retries).failed = Some(Instant::now());
+    }
+
+    /// The publisher for a subscription. If it is not made yet, waits for the manager. `only_first`: see `Peer::make`.
+    fn make_publisher(&self, peer: &Arc<Peer>, only_first: bool) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
+        let publisher = peer.make(&self.shared.pool()?, only_first)?;
         let mut connected = lock(&self.connected);
         if publisher.is_some() && !connected.iter().any(|known| Arc::ptr_eq(known, peer)) {
             connected.push(peer.clone());
         }
         Ok(publisher)
+    }
+
+    /// Makes some publishers that are missing: those that were tried least recently.
+    fn reconnect(&self) {
+        let mut missing: Vec<_> = self.all_peers().into_iter().filter(|peer| peer.made().is_none()).collect();
+        missing.sort_by_key(|peer| (peer.tried(), peer.number()));
+        let (reached, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(|peer| peer.was_reached());
+        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES)) {
+            if self.make_publisher(peer, false).is_err() {
+                return;
+            }
+        }
     }
 
     /// Gives up the oldest publishers of subscriptions that are not there (yet, or any more), if they are many.

@@ -4,7 +4,7 @@
 //! several threads may take at once. So a take skips nothing; only what is `WINDOW` messages behind it is released.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -140,6 +140,7 @@ impl Payload {
         receiver: &Arc<Receiver>,
         lane: Arc<Lane>,
     ) -> Arc<Self> {
+        receiver.forget_dropped(&handle);
         receiver.take_coming(&of.lanes);
         let payload = Arc::new(Self::new(of, handle, asks, Source::Coming(receiver.clone()), lane));
         receiver.expect(handle, &payload);
@@ -314,11 +315,24 @@ pub(super) struct Receiver {
     released: Mutex<HashMap<u64, u64>>,
     /// What was not there when its descriptor was, oldest first. The next take tries again, also for what was dropped since.
     coming: Mutex<Vec<(MessageHandle, Weak<Payload>)>>,
+    /// Bytes of the largest payload that was taken.
+    largest: AtomicU64,
 }
 
 impl Receiver {
     pub(super) fn new(subscriber: Subscriber<Bytes>) -> Self {
-        Self { subscriber, released: Mutex::default(), coming: Mutex::default() }
+        let (released, coming, largest) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { subscriber, released, coming, largest }
+    }
+
+    /// Whether the core has taken its topic away. It takes nothing any more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.subscriber.is_cut_off()
+    }
+
+    /// Bytes of the largest payload that was taken.
+    pub(super) fn largest(&self) -> u64 {
+        self.largest.load(Ordering::Relaxed)
     }
 
     fn expect(&self, handle: MessageHandle, payload: &Arc<Payload>) {
@@ -334,6 +348,12 @@ impl Receiver {
 
     fn forget(&self, handle: &MessageHandle) {
         lock(&self.coming).retain(|(of, _)| of != handle);
+    }
+
+    /// Forgets what named this message earlier and was dropped: it is for the one who asks now.
+    fn forget_dropped(&self, handle: &MessageHandle) {
+        let names_it = |of: &MessageHandle| (of.publisher, of.sequence) == (handle.publisher, handle.sequence);
+        lock(&self.coming).retain(|(of, payload)| payload.strong_count() > 0 || !names_it(of));
     }
 
     fn is_expected(&self, publisher: u64, sequence: u64) -> bool {
@@ -372,6 +392,7 @@ impl Receiver {
         };
         match taken {
             Ok(Some(sample)) if sample.info().bytes == handle.payload_bytes => {
+                self.largest.fetch_max(handle.payload_bytes, Ordering::Relaxed);
                 self.release_older(handle, lane.lanes());
                 Ok(Source::Taken(Box::new(sample)))
             }

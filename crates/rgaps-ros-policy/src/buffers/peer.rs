@@ -1,7 +1,6 @@
 //! A subscription to which this process may publish.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,6 @@ use rgaps::{Exhaustion, NodeError, Pool, Publisher, PublisherQos};
 
 use super::gid::{Gid, lock};
 use super::groups::Host;
-
-/// How long no publisher is made after one was given up, or could not be made; and at most, after several could not be made.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(320);
 
 /// How long a subscription may take to be found again after this host's manager was replaced. Until then it has not left.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,9 +40,8 @@ pub(super) struct Peer {
     making: Mutex<()>,
     /// The number of this host's manager when it was reached last.
     reached: Mutex<Option<u64>>,
-    /// Whether its publisher was given up since nobody was there any more.
-    was_left: AtomicBool,
-    backoff: Mutex<Backoff>,
+    /// When the last try to make a publisher ended.
+    tried: Mutex<Option<Instant>>,
 }
 
 /// A topic of another subscription that this one was asked to join.
@@ -56,25 +50,6 @@ enum Joining {
     Asked,
     /// How many joins this process had noted by then.
     Since(u64),
-}
-
-/// No publisher is made `until` then.
-#[derive(Debug, Default)]
-struct Backoff {
-    until: Option<Instant>,
-    last: Duration,
-}
-
-impl Backoff {
-    fn begin(&mut self) {
-        self.last = if self.last.is_zero() { RETRY_DELAY } else { (self.last * 2).min(RETRY_DELAY_MAX) };
-        self.until = Some(Instant::now() + self.last);
-    }
-
-    /// After what is no failure.
-    fn pause(&mut self) {
-        self.until = Some(Instant::now() + RETRY_DELAY);
-    }
 }
 
 impl Peer {
@@ -87,9 +62,12 @@ impl Peer {
             publisher: Mutex::default(),
             making: Mutex::default(),
             reached: Mutex::default(),
-            was_left: AtomicBool::new(false),
-            backoff: Mutex::default(),
+            tried: Mutex::default(),
         }
+    }
+
+    pub(super) fn gid(&self) -> Gid {
+        self.gid
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -101,28 +79,26 @@ impl Peer {
         lock(&self.publisher).clone()
     }
 
-    /// Makes the publisher on its topic, which waits for the manager, unless none is to be made now.
-    pub(super) fn make(&self, pool: &Pool) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
+    /// Makes the publisher on its topic, which waits for the manager. `None` if `only_first`, and another try has ended without one.
+    pub(super) fn make(&self, pool: &Pool, only_first: bool) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
         let _making = lock(&self.making);
         if let Some(publisher) = self.made() {
             return Ok(Some(publisher));
         }
-        if self.is_backing_off() {
+        if only_first && self.tried().is_some() {
             return Ok(None);
         }
         let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, ..PublisherQos::default() };
-        match pool.publisher_with(&self.gid.topic(), qos) {
-            Ok(publisher) => {
-                let publisher = Arc::new(publisher);
-                *lock(&self.publisher) = Some(publisher.clone());
-                self.was_left.store(false, Ordering::Relaxed);
-                Ok(Some(publisher))
-            }
-            Err(error) => {
-                lock(&self.backoff).begin();
-                Err(error)
-            }
-        }
+        let made = pool.publisher_with(&self.gid.topic(), qos);
+        *lock(&self.tried) = Some(Instant::now());
+        let publisher = Arc::new(made?);
+        *lock(&self.publisher) = Some(publisher.clone());
+        Ok(Some(publisher))
+    }
+
+    /// When the last try to make a publisher ended.
+    pub(super) fn tried(&self) -> Option<Instant> {
+        *lock(&self.tried)
     }
 
     /// Its host, if that is another one.
@@ -135,22 +111,24 @@ impl Peer {
 
     /// Gives up the publisher, for a subscription that is not there. Waits for the manager.
     pub(super) fn give_up(&self) {
-        self.was_left.store(lock(&self.reached).is_some(), Ordering::Relaxed);
         let publisher = lock(&self.publisher).take();
-        if publisher.is_some() {
-            lock(&self.backoff).pause();
-        }
+        drop(publisher);
     }
 
-    /// Whether no publisher is to be made now.
-    fn is_backing_off(&self) -> bool {
-        lock(&self.backoff).until.is_some_and(|until| Instant::now() < until)
+    /// Gives up a publisher that the core has cut off: the subscription may be there.
+    pub(super) fn forget(&self) {
+        *lock(&self.reached) = None;
+        self.give_up();
     }
 
     /// `manager`: the number of this host's manager.
     pub(super) fn mark_reached(&self, manager: u64) {
         *lock(&self.reached) = Some(manager);
-        *lock(&self.backoff) = Backoff::default();
+    }
+
+    /// Whether it was reached once.
+    pub(super) fn was_reached(&self) -> bool {
+        lock(&self.reached).is_some()
     }
 
     /// Whether anybody subscribes to its topic, be it over a link that does not stand. Never waits.
@@ -161,9 +139,8 @@ impl Peer {
     /// Whether it was reached once, and is not there any more: it has left, or its host is cut off. A new manager of this host first has to find it.
     /// `manager`: its number, and since when it serves.
     pub(super) fn has_left(&self, (manager, since): (u64, Instant)) -> bool {
-        let Some(publisher) = self.made() else { return self.was_left.load(Ordering::Relaxed) };
         let was_reached = lock(&self.reached).is_some_and(|by| by == manager || since.elapsed() > RETURN_TIMEOUT);
-        was_reached && publisher.subscriber_count() == 0
+        was_reached && !self.is_there()
     }
 
     /// Whether a payload reaches it at once: on another host, over a link that stands. Never waits.

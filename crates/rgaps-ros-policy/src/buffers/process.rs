@@ -78,8 +78,7 @@ impl ProcessBuffers {
             return false;
         }
         if remembered.discovered.iter().all(|(known, ..)| *known != gid) {
-            // The last of them is enough: it is in one group with the others.
-            let other = others.last().copied().into_iter().collect();
+            let other = others.first().copied().into_iter().collect();
             remember(&mut remembered.discovered, (gid, metadata.to_owned(), other));
         }
         true

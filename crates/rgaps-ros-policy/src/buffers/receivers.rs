@@ -1,7 +1,7 @@
 //! The subscriptions of this process in the core. Middleware tells a backend of no subscription that ends, so the least recently used ones are given up
 //! when there are many.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use super::gid::{Gid, lock};
@@ -10,9 +10,16 @@ use super::payload::Receiver;
 /// How many subscriptions there are at most: each has an open file.
 const RECEIVERS_MAX: usize = 256;
 
-/// How many topics of others a subscription can take payloads from, and how many all of them can. Messages may ask for any, so no more are joined then.
+/// How many topics of others a subscription can take payloads from, and how many all of them can.
 const JOINED_MAX: usize = 8;
 const ALL_JOINED_MAX: usize = 256;
+
+/// One that a subscription has joined makes room for another one after so many messages of all subscriptions since it was used. Messages may ask for any
+/// topic, so what is in use never does.
+const UNUSED_FOR: u64 = 1024;
+
+/// How many joined topics that were given up are remembered: publishers may still rely on them.
+const GIVEN_UP_MAX: usize = 4096;
 
 /// A subscription, and the topic (of it or another subscription) from which it takes payloads.
 type Key = (Gid, Gid);
@@ -23,6 +30,8 @@ pub(super) struct Receivers(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     all: HashMap<Key, (u64, Arc<Receiver>)>,
+    /// Joined topics that are given up.
+    given_up: HashSet<Key>,
     uses: u64,
 }
 
@@ -30,41 +39,88 @@ fn is_joined(key: &Key) -> bool {
     key.0 != key.1
 }
 
+impl Inner {
+    fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// The least recently used of those.
+    fn oldest(&self, of: impl Fn(&Key) -> bool) -> Option<(Key, u64)> {
+        let all = self.all.iter().filter(|(key, _)| of(key)).map(|(key, (used, _))| (*key, *used));
+        all.min_by_key(|(_, used)| *used)
+    }
+
+    fn give_up(&mut self, key: Key) -> Option<Arc<Receiver>> {
+        let (_, receiver) = self.all.remove(&key)?;
+        if is_joined(&key) {
+            if self.given_up.len() >= GIVEN_UP_MAX {
+                self.given_up.clear();
+            }
+            self.given_up.insert(key);
+        }
+        Some(receiver)
+    }
+
+    fn count(&self, of: impl Fn(&Key) -> bool) -> usize {
+        self.all.keys().filter(|key| of(key)).count()
+    }
+}
+
 impl Receivers {
     pub(super) fn get(&self, subscription: Gid, topic: Gid) -> Option<Arc<Receiver>> {
         let mut inner = lock(&self.0);
-        inner.uses += 1;
-        let now = inner.uses;
+        let now = inner.next_use();
         let (used, receiver) = inner.all.get_mut(&(subscription, topic))?;
         *used = now;
-        Some(receiver.clone())
+        let receiver = receiver.clone();
+        // A subscription that uses a joined topic is in use.
+        if let Some((used, _)) = inner.all.get_mut(&(subscription, subscription)) {
+            *used = now;
+        }
+        Some(receiver)
     }
 
-    /// Adds one. Gives up the subscription that was not used for longest if there are too many; a topic that one has joined is never given up, since
-    /// publishers rely on it.
+    /// Adds one. Gives up the subscription that was not used for longest, with all that it has joined, if there are too many.
     pub(super) fn add(&self, subscription: Gid, topic: Gid, receiver: Receiver) {
         let mut inner = lock(&self.0);
-        inner.uses += 1;
-        let now = inner.uses;
-        inner.all.insert((subscription, topic), (now, Arc::new(receiver)));
-        let own = || inner.all.iter().filter(|(key, _)| !is_joined(key));
-        let oldest = (own().count() > RECEIVERS_MAX).then(|| own().min_by_key(|(_, (used, _))| *used)).flatten();
-        let oldest = oldest.map(|(key, _)| *key);
-        let given_up = oldest.and_then(|key| inner.all.remove(&key));
+        let now = inner.next_use();
+        let key = (subscription, topic);
+        let replaced = inner.all.insert(key, (now, Arc::new(receiver)));
+        inner.given_up.remove(&key);
+        let is_surplus = inner.count(|key| !is_joined(key)) > RECEIVERS_MAX;
+        let oldest = inner.oldest(|key| !is_joined(key)).filter(|_| is_surplus);
+        let keys: Vec<_> =
+            inner.all.keys().filter(|key| oldest.is_some_and(|(old, _)| old.0 == key.0)).copied().collect();
+        let given_up: Vec<_> = keys.into_iter().filter_map(|key| inner.give_up(key)).collect();
         drop(inner);
-        // It waits for the manager.
-        drop(given_up);
+        // They wait for the manager.
+        drop((replaced, given_up));
     }
 
-    /// Whether a subscription can join another topic.
+    /// Whether a subscription can join another topic. Gives up a joined one that was not used for long if there are too many.
     pub(super) fn may_join(&self, subscription: Gid) -> bool {
-        let inner = lock(&self.0);
-        let joined = || inner.all.keys().filter(|key| is_joined(key));
-        joined().count() < ALL_JOINED_MAX && joined().filter(|key| key.0 == subscription).count() < JOINED_MAX
+        let mut inner = lock(&self.0);
+        let is_of_it = |key: &Key| is_joined(key) && key.0 == subscription;
+        let oldest = match inner.count(is_of_it) < JOINED_MAX {
+            true if inner.count(is_joined) < ALL_JOINED_MAX => return true,
+            true => inner.oldest(is_joined),
+            false => inner.oldest(is_of_it),
+        };
+        let unused = oldest.filter(|(_, used)| inner.uses - used >= UNUSED_FOR);
+        let given_up = unused.and_then(|(key, _)| inner.give_up(key));
+        drop(inner);
+        given_up.is_some()
     }
 
-    /// Whether there is one.
-    pub(super) fn has(&self, subscription: Gid, topic: Gid) -> bool {
-        lock(&self.0).all.contains_key(&(subscription, topic))
+    /// Whether there is one that still takes.
+    pub(super) fn takes(&self, subscription: Gid, topic: Gid) -> bool {
+        lock(&self.0).all.get(&(subscription, topic)).is_some_and(|(_, receiver)| !receiver.is_cut_off())
+    }
+
+    /// Whether a subscription has ever taken from a topic that it has joined, as far as is remembered.
+    pub(super) fn has_joined(&self, subscription: Gid, topic: Gid) -> bool {
+        let (inner, key) = (lock(&self.0), (subscription, topic));
+        is_joined(&key) && (inner.all.contains_key(&key) || inner.given_up.contains(&key))
     }
 }
