@@ -23,6 +23,7 @@ mod joins;
 mod lane;
 mod payload;
 mod peer;
+mod peers;
 mod process;
 mod receivers;
 mod shared;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rgaps::types::Bytes;
 use rgaps::{History, MessageHandle, Node, NodeError, Pool, PublishError, Publisher, SubscriberQos};
@@ -16,6 +16,7 @@ use super::groups::Groups;
 use super::joins::{Join, JoinError, Joins};
 use super::payload::{BYTES_MAX, BufferError, Receiver};
 use super::peer::{Peer, Place};
+use super::peers::Peers;
 use super::receivers::Receivers;
 use super::shared::{Shared, count};
 use super::work::Work;
@@ -29,19 +30,8 @@ const SLACK: u32 = 64;
 /// How many requests to join a topic are counted: descriptors may ask for any.
 const REQUESTS_MAX: usize = 256;
 
-/// How many subscriptions that are not there have a publisher at most. Each costs the host some memory.
-const UNREACHED_MAX: usize = 64;
-
-/// How many subscriptions of others are known at most.
-const PEERS_MAX: usize = 4096;
-
 /// How many subscriptions of this process have a depth at most.
 const DEPTHS_MAX: usize = 4096;
-
-/// How often publishers are made again that were given up, or could not be made, and how many at a time: of those that were reached once, and of the others.
-/// No message waits for the manager for so long after it has failed to make one.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
-const RETRIES: usize = 4;
 
 /// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
 pub(super) const VERSION: &str = "1";
@@ -152,32 +142,13 @@ struct Inner {
     depths: Mutex<HashMap<Gid, Option<u32>>>,
     /// How often each join was asked for: each message may ask.
     requests: Mutex<HashMap<(u64, Join), u32>>,
-    /// Subscriptions to which this process may publish.
-    peers: Mutex<HashMap<Gid, Arc<Peer>>>,
-    /// How many of them there were so far.
-    peers_made: AtomicU64,
+    peers: Peers,
     /// The number of this host's manager, and when it was first seen.
     manager: Mutex<(u64, Instant)>,
-    /// Those with a publisher, in the order in which these were made.
-    connected: Mutex<Vec<Arc<Peer>>>,
-    retries: Mutex<Retries>,
     groups: Mutex<Groups>,
     joins: Joins,
     metadata: OnceLock<String>,
     work: Work<Job>,
-}
-
-/// When the manager was asked in vain.
-#[derive(Debug, Default)]
-struct Retries {
-    /// The last `Job::Reconnect`.
-    began: Option<Instant>,
-    /// The last time that a message has waited for what could not be made.
-    failed: Option<Instant>,
-}
-
-fn is_recent(at: Option<Instant>) -> bool {
-    at.is_some_and(|at| at.elapsed() < RETRY_DELAY)
 }
 
 impl Buffers {
@@ -190,11 +161,8 @@ impl Buffers {
             own: Receivers::default(),
             depths: Mutex::default(),
             requests: Mutex::default(),
-            peers: Mutex::default(),
+            peers: Peers::default(),
             manager: Mutex::new((0, Instant::now())),
-            peers_made: AtomicU64::new(0),
-            connected: Mutex::default(),
-            retries: Mutex::default(),
             groups: Mutex::default(),
             joins: Joins::default(),
             metadata: OnceLock::new(),
@@ -260,7 +228,9 @@ impl Buffers {
         };
         // The first of them is enough: it was there before the others, which are in a group with it.
         lock(&self.0.groups).add(gid, &others[..others.len().min(1)]);
-        self.0.add_peer(gid, place);
+        if let Some(forgotten) = self.0.peers.add(gid, place) {
+            lock(&self.0.groups).remove(forgotten);
+        }
         self.later(Job::GiveUp);
         // A process that has allocated buffers will publish. The others may be plain publishers, and need no pool.
         if self.0.shared.made_pool().is_some() {
@@ -283,20 +253,20 @@ impl Buffers {
     fn do_now(&self, job: Job) {
         match job {
             Job::Connect(gid) => {
-                let _ = self.0.peer(gid).map(|peer| self.0.make_publisher(&peer, false));
-                self.0.give_up();
+                let _ = self.0.peers.get(gid).map(|peer| self.0.peers.make_publisher(&peer, &self.0.shared, false));
+                self.0.peers.give_up();
             }
             Job::Renew(gid) => {
-                if let Some(peer) = self.0.peer(gid) {
+                if let Some(peer) = self.0.peers.get(gid) {
                     peer.forget();
-                    let _ = self.0.make_publisher(&peer, false);
+                    let _ = self.0.peers.make_publisher(&peer, &self.0.shared, false);
                 }
             }
             Job::Reconnect => {
-                self.0.reconnect();
-                self.0.give_up();
+                self.0.peers.reconnect(&self.0.shared);
+                self.0.peers.give_up();
             }
-            Job::GiveUp => self.0.give_up(),
+            Job::GiveUp => self.0.peers.give_up(),
             Job::TakeAgain(subscription, topic) => {
                 if !self.0.own.takes(subscription, topic) {
                     let _ = self.take_from(subscription, topic);
@@ -340,16 +310,16 @@ impl Buffers {
     }
 
     fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
-        let peer = self.0.peer(gid).ok_or(NotDescribed::Unknown(gid))?;
+        let peer = self.0.peers.get(gid).ok_or(NotDescribed::Unknown(gid))?;
         // What cannot be read has no bytes that the middleware could send instead.
         if buffer.await_payload().is_err() {
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
         if self.0.shared.made_pool().is_none() {
-            if self.0.has_failed() {
+            if self.0.peers.has_failed() {
                 return Err(NotDescribed::Unreached(gid));
             }
-            self.pool().inspect_err(|_| self.0.note_failure())?;
+            self.pool().inspect_err(|_| self.0.peers.note_failure())?;
         }
         if self.0.joins.has_news() && !self.later(Job::Note) {
             self.0.joins.put_off();
@@ -357,12 +327,12 @@ impl Buffers {
         let mut leader = gid;
         if let Some(host) = peer.remote_host() {
             leader = lock(&self.0.groups).leader(gid, host);
-            if leader != gid && self.0.peer(leader).is_none_or(|of| !of.is_reached()) {
+            if leader != gid && self.0.peers.get(leader).is_none_or(|of| !of.is_reached()) {
                 leader = lock(&self.0.groups).replace_leader(gid, host, leader);
             }
             // Then it needs no publisher of its own.
             if let Some(since) = peer.joined(leader)
-                && let Some(of) = self.0.peer(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
+                && let Some(of) = self.0.peers.get(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
             {
                 peer.mark_reached(self.0.manager().0);
                 let handle = self.publish_for(buffer, leader, gid, since, &of)?;
@@ -370,7 +340,8 @@ impl Buffers {
             }
         }
         // The middleware still has one that has left, for ever: that must not cost bytes. If its host is cut off, its reads say so.
-        let is_at_leader = || peer.all_joined().into_iter().filter_map(|of| self.0.peer(of)).any(|of| of.is_there());
+        let is_at_leader =
+            || peer.all_joined().into_iter().filter_map(|of| self.0.peers.get(of)).any(|of| of.is_there());
         let unreached = || match peer.has_left(self.0.manager()) && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
@@ -415,13 +386,14 @@ impl Buffers {
         if let Some(publisher) = peer.made() {
             return Ok(Some(publisher));
         }
-        if peer.tried().is_none() && !self.0.has_failed() {
-            return self.0.make_publisher(peer, true).inspect_err(|_| self.0.note_failure());
+        if peer.tried().is_none() && !self.0.peers.has_failed() {
+            return self
+                .0
+                .peers
+                .make_publisher(peer, &self.0.shared, true)
+                .inspect_err(|_| self.0.peers.note_failure());
         }
-        let mut retries = lock(&self.0.retries);
-        if !is_recent(retries.began) && self.later(Job::Reconnect) {
-            retries.began = Some(Instant::now());
-        }
+        self.0.peers.reconnect_unless_recent(|| self.later(Job::Reconnect));
         Ok(None)
     }
 
@@ -473,7 +445,7 @@ impl Buffers {
             return Ok(pool);
         }
         let pool = self.0.shared.pool().map_err(BufferError::Pool)?;
-        for peer in self.0.all_peers() {
+        for peer in self.0.peers.all() {
             self.later(Job::Connect(peer.gid()));
         }
         Ok(pool)
@@ -490,7 +462,7 @@ impl Buffers {
             copied: read(&counters.copied),
             received: read(&counters.received),
             refused: read(&counters.refused),
-            reached: self.0.all_peers().iter().filter(|peer| self.0.is_reached(peer)).count() as u64,
+            reached: self.0.peers.all().iter().filter(|peer| self.0.is_reached(peer)).count() as u64,
         }
     }
 
@@ -502,10 +474,6 @@ impl Buffers {
 }
 
 impl Inner {
-    fn peer(&self, gid: Gid) -> Option<Arc<Peer>> {
-        lock(&self.peers).get(&gid).cloned()
-    }
-
     /// The number of this host's manager, and when it was first seen here.
     fn manager(&self) -> (u64, Instant) {
         let number = self.shared.node.manager_number();
@@ -516,80 +484,15 @@ impl Inner {
         *seen
     }
 
-    fn all_peers(&self) -> Vec<Arc<Peer>> {
-        lock(&self.peers).values().cloned().collect()
-    }
-
     /// Whether a payload reaches it, on its topic or on one that it has joined. Never waits.
     fn is_reached(&self, peer: &Peer) -> bool {
-        peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peer(of)).any(|of| of.is_reached())
-    }
-
-    /// The peer for a subscription. If there are too many, forgets the earliest without a publisher: middleware does not tell of those that end.
-    fn add_peer(&self, gid: Gid, place: Place) {
-        let mut peers = lock(&self.peers);
-        if peers.contains_key(&gid) {
-            return;
-        }
-        let surplus = (peers.len() >= PEERS_MAX).then(|| {
-            let idle = peers.iter().filter(|(_, peer)| peer.made().is_none());
-            idle.min_by_key(|(_, peer)| peer.number()).map(|(gid, _)| *gid)
-        });
-        if let Some(gid) = surplus.flatten() {
-            peers.remove(&gid);
-            lock(&self.groups).remove(gid);
-        }
-        let number = self.peers_made.fetch_add(1, Ordering::Relaxed);
-        peers.insert(gid, Arc::new(Peer::new(gid, place, number)));
-    }
-
-    fn connected(&self) -> Vec<Arc<Peer>> {
-        lock(&self.connected).clone()
-    }
-
-    fn has_failed(&self) -> bool {
-        is_recent(lock(&self.retries).failed)
-    }
-
-    fn note_failure(&self) {
-        lock(&self.retries).failed = Some(Instant::now());
-    }
-
-    /// The publisher for a subscription. If it is not made yet, waits for the manager. `only_first`: see `Peer::make`.
-    fn make_publisher(&self, peer: &Arc<Peer>, only_first: bool) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
-        let publisher = peer.make(&self.shared.pool()?, only_first)?;
-        let mut connected = lock(&self.connected);
-        if publisher.is_some() && !connected.iter().any(|known| Arc::ptr_eq(known, peer)) {
-            connected.push(peer.clone());
-        }
-        Ok(publisher)
-    }
-
-    /// Makes some publishers that are missing: those that were tried least recently.
-    fn reconnect(&self) {
-        let mut missing: Vec<_> = self.all_peers().into_iter().filter(|peer| peer.made().is_none()).collect();
-        missing.sort_by_key(|peer| (peer.tried(), peer.number()));
-        let (reached, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(|peer| peer.was_reached());
-        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES)) {
-            if self.make_publisher(peer, false).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Gives up the oldest publishers of subscriptions that are not there (yet, or any more), if they are many.
-    fn give_up(&self) {
-        let connected = self.connected();
-        let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_there()).collect();
-        let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
-        unreached[..surplus].iter().for_each(|peer| peer.give_up());
-        lock(&self.connected).retain(|peer| peer.made().is_some());
+        peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peers.get(of)).any(|of| of.is_reached())
     }
 
     /// Notes that a subscription has joined the topic of another one, if it was asked to.
     fn note(&self, join: &Join) {
         let Join { subscription, leader } = *join;
-        if let Some(peer) = self.peer(subscription).filter(|peer| peer.was_asked_to_join(leader)) {
+        if let Some(peer) = self.peers.get(subscription).filter(|peer| peer.was_asked_to_join(leader)) {
             let since = self.shared.joins_noted.fetch_add(1, Ordering::AcqRel) + 1;
             peer.note_join(leader, since);
         }
