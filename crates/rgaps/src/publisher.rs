@@ -240,6 +240,11 @@ impl<T: Meta> Publisher<T> {
         self.inner.subscriber_count()
     }
 
+    /// Whether every publication fails with `PublishError::CutOff`. Create it again then. Never waits.
+    pub fn is_cut_off(&self) -> bool {
+        self.inner.is_cut_off()
+    }
+
     /// Those of them that messages reach now: all on this host, and each remote host that is connected. What is published for another host meanwhile is
     /// sent once it is connected, if it is still within the publisher's depth.
     pub fn linked_subscriber_count(&self) -> usize {

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rgaps_os::{Access, DmaBuf, Mapping, memfd};
 use rustix::io::Errno;
@@ -103,6 +104,7 @@ fn with_a_double_messages_go_from_one_gpu_to_another_by_grant_or_ring() {
             receiver.grant(&place, bytes).unwrap().unwrap();
             while sender.peek_grant().is_none() {
                 sender.progress().unwrap();
+                assert_eq!(receiver.next(Duration::ZERO).unwrap(), None);
             }
         }
         send(&mut sender, id, &from, offset, bytes).unwrap();

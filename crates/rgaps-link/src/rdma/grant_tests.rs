@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use rgaps_os::Mapping;
 
 use crate::contract::WATCHDOG;
+use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{RingOptions, Watermark};
 use crate::link::{LandingPlace, LinkReceiver, LinkSender, Release, RingRecord};
+use crate::position::Position;
 use crate::rdma::grants::{GRANTS_MAX, Grant};
 use crate::rdma::tests::{Noise, head, pair, send};
 use crate::rdma::{RdmaReceiver, RdmaSender, TransferError};
@@ -58,7 +60,8 @@ impl Link {
             }
             assert!(start.elapsed() < WATCHDOG, "no grant arrives");
             self.sender.progress().unwrap();
-            std::thread::yield_now();
+            // It posts a grant when its earlier writes have completed.
+            assert_eq!(self.receiver.next(Duration::ZERO).unwrap(), None);
         }
     }
 
@@ -442,9 +445,9 @@ fn the_last_message_of_a_sender_that_closes_is_returned_before_the_end() {
     let mut link = link(2);
     send_by_grant(&mut link, &noise);
     link.sender.close();
-    // The invalidation completes after the write of another grant's entry, which takes a round trip.
+    // The invalidation completes after an earlier write, which takes a round trip.
     let delay = Delay::of("50ms");
-    link.grant(1);
+    link.receiver.lie(CreditPair::new(Position::START)).unwrap();
     while !link.next().header().ends_message() {}
     drop(delay);
     assert!(matches!(link.receiver.next(WATCHDOG), Err(LinkError::Closed { by_peer: true })));
@@ -457,7 +460,7 @@ fn the_last_record_is_returned_only_when_its_window_is_invalid() {
     let mut link = link(2);
     let number = send_by_grant(&mut link, &noise);
     let _delay = Delay::of("200ms");
-    link.grant(1);
+    link.receiver.lie(CreditPair::new(Position::START)).unwrap();
     while !link.next().header().ends_message() {}
     assert!(!link.receiver.is_granted(number));
 }
@@ -500,4 +503,21 @@ fn grants_work_though_acknowledgements_are_so_late_that_writes_are_sent_again() 
         assert!(link.block(id - 1, BLOCK) == noise.message(id, BLOCK), "message {id} differs");
     }
     link.sender.drain(WATCHDOG).unwrap_or_else(|error| panic!("all is acknowledged: {error}"));
+}
+
+#[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
+fn a_grant_that_is_revoked_before_its_window_is_bound_comes_back_at_once() {
+    let mut link = link(2);
+    let _delay = Delay::of("100ms");
+    let (bound, waiting) = (link.grant(0), link.grant(1));
+    link.receiver.revoke_grants();
+    assert_eq!(link.receiver.next_returned(), Some(waiting));
+    assert!(!link.receiver.is_granted(waiting));
+    let start = Instant::now();
+    while link.receiver.next_returned() != Some(bound) {
+        assert!(start.elapsed() < WATCHDOG, "it does not come back");
+        link.sender.progress().unwrap();
+        link.sender.wait(Duration::from_millis(10), &[]).unwrap();
+    }
 }

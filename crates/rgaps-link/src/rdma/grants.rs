@@ -301,16 +301,24 @@ impl IssuedGrants {
         issued.filter(|issued| issued.state == State::Waiting).map(|issued| issued.number)
     }
 
-    /// Binds the window of the oldest grant that waits for that, whose entry is then to be written to the sender's page.
-    pub(super) fn bind_next(&mut self, queue: &QueuePair) -> Result<Option<Grant>, VerbsError> {
-        let Some(number) = self.waiting().min() else { return Ok(None) };
-        let Slot { window: Some(window), issued: Some(issued) } = &mut self.slots[slot_of(number)] else {
-            return Ok(None);
-        };
-        let (address, bytes) = (issued.address, issued.bytes);
-        queue.bind(window, &issued.region, (address, bytes))?;
-        issued.state = State::Free { is_revoked: false };
-        Ok(Some(Grant { number, block: RemoteMemory { address, key: window.key(), bytes } }))
+    /// Binds the windows of the grants that wait. Their entries are then to be written to the sender's page, in this order.
+    pub(super) fn bind_waiting(&mut self, queue: &QueuePair) -> Result<Vec<Grant>, VerbsError> {
+        let mut bound = Vec::new();
+        for Slot { window, issued } in &mut self.slots {
+            let waiting = issued.as_mut().filter(|issued| issued.state == State::Waiting);
+            let (Some(window), Some(issued)) = (window, waiting) else { continue };
+            let (address, bytes) = (issued.address, issued.bytes);
+            queue.bind(window, &issued.region, (address, bytes))?;
+            issued.state = State::Free { is_revoked: false };
+            bound.push(Grant { number: issued.number, block: RemoteMemory { address, key: window.key(), bytes } });
+        }
+        bound.sort_by_key(|grant| grant.number);
+        Ok(bound)
+    }
+
+    /// Whether anything is granted, or waits to be.
+    pub(super) fn is_any_issued(&self) -> bool {
+        self.slots.iter().any(|slot| slot.issued.is_some())
     }
 
     /// Makes the window of a slot and registers the block. `None` if the device refuses either.

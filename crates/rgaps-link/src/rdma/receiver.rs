@@ -40,7 +40,7 @@ use crate::tcp::socket;
 const WRITES_MAX: u64 = 256;
 /// In the id of an invalidation, beside the number of its grant.
 const INVALIDATION: u64 = 1 << 62;
-/// One credit in so many is signaled, and each once something was granted.
+/// One credit in so many is signaled, and each while something is granted.
 const CREDITS_A_SIGNAL: u64 = 16;
 
 /// A receiver's queue pair with its ring. The offer of a ring contains its address.
@@ -286,13 +286,15 @@ impl RdmaReceiver {
         let Some(pair) = due.filter(|_| self.ended.is_none()) else { return };
         self.told = self.batch.head();
         self.unsent = Some(pair);
-        if let Err(error) = self.post_due() {
+        // While a grant waits, so does the credit, for completions.
+        let posted = if self.grants.is_any_waiting() { self.reap() } else { self.post_due() };
+        if let Err(error) = posted {
             // The next call of `next` returns it; the records stay released.
             self.end(error);
         }
     }
 
-    /// Posts the next grant that waits, and the unsent credit.
+    /// Posts the grants that wait, and the unsent credit.
     ///
     /// A window is bound only when all earlier writes have completed. Until then credit is held back, so that the sender knows of the grant first. Verbs
     /// demand no such order, but Soft-RoCE of Linux 6.1 does: if it sends an earlier write once more, it binds a window behind it once more, too, which
@@ -303,7 +305,7 @@ impl RdmaReceiver {
                 let has_signal = self.signaled == self.posted;
                 return if has_signal { Ok(()) } else { self.write_credit(CreditPair::new(self.told)) };
             }
-            self.post_grant()?;
+            self.post_grants()?;
         }
         if self.posted - self.completed >= WRITES_MAX {
             return Ok(());
@@ -314,14 +316,16 @@ impl RdmaReceiver {
     fn write_credit(&mut self, pair: CreditPair) -> Result<(), LinkError> {
         self.queue.receive(std::mem::take(&mut self.to_repost))?;
         let bytes = pair.encode();
-        let (wanted, is_signaled) = (std::mem::take(&mut self.wanted), self.grants.have_begun());
+        let (wanted, is_signaled) = (std::mem::take(&mut self.wanted), self.grants.is_any_issued());
         self.write(0, &bytes, wanted, is_signaled || (self.posted + 1).is_multiple_of(CREDITS_A_SIGNAL))
     }
 
-    /// Binds a window, and writes the entry of its grant into the peer's page.
-    fn post_grant(&mut self) -> Result<(), LinkError> {
-        let Some(grant) = self.grants.bind_next(&self.queue)? else { return Ok(()) };
-        self.write(Grant::entry_offset(grant.number), &grant.encode(), false, true)
+    /// Binds the windows of the grants that wait, and only then writes their entries into the peer's page.
+    fn post_grants(&mut self) -> Result<(), LinkError> {
+        for grant in self.grants.bind_waiting(&self.queue)? {
+            self.write(Grant::entry_offset(grant.number), &grant.encode(), false, true)?;
+        }
+        Ok(())
     }
 
     /// Writes to the peer's page. `wakes`: wakes a peer that sleeps.
@@ -533,11 +537,12 @@ impl LinkReceiver for RdmaReceiver {
         if self.ended.is_some() {
             return;
         }
-        self.grants.forget_unused();
         let mut revoked = self.grants.revoke();
         let told = revoked.try_for_each(|number| self.liveness.send(Frame::Revoke(number)));
         drop(revoked);
-        match told {
+        self.grants.forget_unused();
+        // Those that waited are taken back, and so hold back no credit.
+        match told.and_then(|()| self.post_due()) {
             Ok(()) => {}
             // The peer has ended. What it has sent before is still to be read.
             Err(LinkError::Broken { errno: Errno::PIPE | Errno::CONNRESET, .. }) => {}
@@ -559,7 +564,9 @@ impl LinkReceiver for RdmaReceiver {
 
     fn flush_credit(&mut self) {
         let due = self.batch.flush();
-        self.send_credit(due);
+        // What is held back may be due by now.
+        let held_back = if due.is_none() { self.unsent.take() } else { None };
+        self.send_credit(due.or(held_back));
     }
 
     fn counters(&self) -> ReceiverCounters {

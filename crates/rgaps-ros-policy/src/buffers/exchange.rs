@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rgaps::types::Bytes;
-use rgaps::{History, MessageHandle, Node, NodeError, Pool, PublishError, Publisher, SubscriberQos};
+use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
 
 use super::buffer::Buffer;
 use super::descriptor::Descriptor;
@@ -115,8 +115,6 @@ pub struct Buffers(Arc<Inner>);
 enum Job {
     /// Make a publisher for a subscription.
     Connect(Gid),
-    /// Make a publisher again that the core has cut off.
-    Renew(Gid),
     /// Make some publishers that are missing.
     Reconnect,
     /// Give up publishers of subscriptions that have left, or never came.
@@ -138,8 +136,10 @@ struct Inner {
     process: u64,
     /// Subscriptions of this process.
     own: Receivers,
-    /// How many messages the middleware keeps for each of them, if it tells.
-    depths: Mutex<HashMap<Gid, Option<u32>>>,
+    /// For each of them, how many were created before, and how many messages the middleware keeps for it, if it tells.
+    depths: Mutex<HashMap<Gid, (u64, Option<u32>)>>,
+    /// How many were created so far.
+    created: AtomicU64,
     /// How often each join was asked for: each message may ask.
     requests: Mutex<HashMap<(u64, Join), u32>>,
     peers: Peers,
@@ -160,6 +160,7 @@ impl Buffers {
             process: RandomState::new().hash_one(std::process::id()),
             own: Receivers::default(),
             depths: Mutex::default(),
+            created: AtomicU64::new(0),
             requests: Mutex::default(),
             peers: Peers::default(),
             manager: Mutex::new((0, Instant::now())),
@@ -194,17 +195,20 @@ impl Buffers {
     pub fn subscription_created(&self, gid: Gid, depth: Option<u32>) -> Result<(), NodeError> {
         let mut depths = lock(&self.0.depths);
         if depths.len() >= DEPTHS_MAX {
-            // They have ended long ago.
-            depths.retain(|gid, _| self.0.own.takes(*gid, *gid));
+            // The oldest one that takes nothing has probably ended.
+            let idle = depths.iter().filter(|(gid, _)| !self.0.own.takes(**gid, **gid));
+            let oldest = idle.min_by_key(|(_, (number, _))| *number).map(|(gid, _)| *gid);
+            oldest.and_then(|gid| depths.remove(&gid));
         }
-        depths.insert(gid, depth);
+        let number = self.0.created.fetch_add(1, Ordering::Relaxed);
+        depths.insert(gid, (number, depth));
         drop(depths);
         self.take_from(gid, gid)
     }
 
     /// Makes a subscription take payloads from the topic of this one or another.
     fn take_from(&self, gid: Gid, topic: Gid) -> Result<(), NodeError> {
-        let depth = lock(&self.0.depths).get(&gid).copied().flatten();
+        let depth = lock(&self.0.depths).get(&gid).and_then(|(_, depth)| *depth);
         // A payload is published before its descriptor is sent, so some may be there whose descriptors are not.
         let depth = depth.map_or(DEPTH_UNKNOWN, |depth| depth.saturating_add(SLACK));
         let qos = SubscriberQos { history: History::KeepLast(depth), ..SubscriberQos::default() };
@@ -226,8 +230,7 @@ impl Buffers {
             here if here == host(&own) => Place::Here,
             Some(other) => Place::On(other),
         };
-        // The first of them is enough: it was there before the others, which are in a group with it.
-        lock(&self.0.groups).add(gid, &others[..others.len().min(1)]);
+        lock(&self.0.groups).add(gid, others);
         if let Some(forgotten) = self.0.peers.add(gid, place) {
             lock(&self.0.groups).remove(forgotten);
         }
@@ -256,19 +259,13 @@ impl Buffers {
                 let _ = self.0.peers.get(gid).map(|peer| self.0.peers.make_publisher(&peer, &self.0.shared, false));
                 self.0.peers.give_up();
             }
-            Job::Renew(gid) => {
-                if let Some(peer) = self.0.peers.get(gid) {
-                    peer.forget();
-                    let _ = self.0.peers.make_publisher(&peer, &self.0.shared, false);
-                }
-            }
             Job::Reconnect => {
                 self.0.peers.reconnect(&self.0.shared);
                 self.0.peers.give_up();
             }
             Job::GiveUp => self.0.peers.give_up(),
             Job::TakeAgain(subscription, topic) => {
-                if !self.0.own.takes(subscription, topic) {
+                if !self.0.own.takes(subscription, topic) && self.0.own.may_take(subscription, topic) {
                     let _ = self.take_from(subscription, topic);
                 }
             }
@@ -335,7 +332,7 @@ impl Buffers {
                 && let Some(of) = self.0.peers.get(leader).filter(|of| of.is_reached()).and_then(|of| of.made())
             {
                 peer.mark_reached(self.0.manager().0);
-                let handle = self.publish_for(buffer, leader, gid, since, &of)?;
+                let handle = buffer.to_publish()?.publish_for(leader, gid, since, &of)?;
                 return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
             }
         }
@@ -352,7 +349,7 @@ impl Buffers {
             return unreached();
         }
         peer.mark_reached(self.0.manager().0);
-        let handle = self.publish_for(buffer, gid, gid, 0, &publisher)?;
+        let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
         let described = Descriptor { handle, subscription: gid, topic: gid, ..Descriptor::default() };
         if leader == gid {
             return Ok(described);
@@ -365,33 +362,18 @@ impl Buffers {
         Ok(Descriptor { join: leader, process: self.0.process, ..described })
     }
 
-    /// Publishes a buffer on the topic of a subscription, for this one or another.
-    fn publish_for(
-        &self,
-        buffer: &Buffer,
-        topic: Gid,
-        subscription: Gid,
-        joined: u64,
-        publisher: &Publisher<Bytes>,
-    ) -> Result<MessageHandle, BufferError> {
-        let published = buffer.to_publish()?.publish_for(topic, subscription, joined, publisher);
-        if matches!(published, Err(BufferError::Publish(PublishError::CutOff { .. }))) {
-            self.later(Job::Renew(topic));
-        }
-        published
-    }
-
     /// The publisher for a subscription. Waits for the manager only for the first one, and not soon after that was in vain; the others are made later.
     fn publisher(&self, peer: &Arc<Peer>) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
         if let Some(publisher) = peer.made() {
             return Ok(Some(publisher));
         }
         if peer.tried().is_none() && !self.0.peers.has_failed() {
-            return self
-                .0
-                .peers
-                .make_publisher(peer, &self.0.shared, true)
-                .inspect_err(|_| self.0.peers.note_failure());
+            let made = self.0.peers.make_publisher(peer, &self.0.shared, true);
+            // `None`: it has waited for another thread, in vain.
+            if !matches!(made, Ok(Some(_))) {
+                self.0.peers.note_failure();
+            }
+            return made;
         }
         self.0.peers.reconnect_unless_recent(|| self.later(Job::Reconnect));
         Ok(None)
@@ -431,7 +413,7 @@ impl Buffers {
 
     fn try_join(&self, process: u64, join: Join) -> Result<(), JoinError> {
         if !self.0.own.takes(join.subscription, join.leader) {
-            if !self.0.own.may_join(join.subscription) {
+            if !self.0.own.may_take(join.subscription, join.leader) {
                 return Ok(());
             }
             self.take_from(join.subscription, join.leader)?;

@@ -11,7 +11,7 @@
 //! The middleware tells which subscriptions were there before a new one for the same publisher. They are a group, and so are groups that share one.
 //! A wrong group costs space, never a payload. On the publishing host every subscription keeps its own topic, since one block is a message of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::gid::Gid;
 
@@ -30,7 +30,7 @@ impl Groups {
     /// Adds a subscription that gets what `others` get.
     pub(super) fn add(&mut self, gid: Gid, others: &[Gid]) {
         let all = || others.iter().chain([&gid]);
-        let known: Vec<u64> = all().filter_map(|other| self.of.get(other).copied()).collect();
+        let known: HashSet<u64> = all().filter_map(|other| self.of.get(other).copied()).collect();
         let group = known.iter().copied().min().unwrap_or(self.next);
         self.next = self.next.max(group + 1);
         self.of.values_mut().filter(|of| known.contains(of)).for_each(|of| *of = group);

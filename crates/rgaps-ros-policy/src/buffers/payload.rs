@@ -311,8 +311,8 @@ impl Drop for Payload {
 #[derive(Debug)]
 pub(super) struct Receiver {
     subscriber: Subscriber<Bytes>,
-    /// Of each publisher: up to which sequence number messages are released.
-    released: Mutex<HashMap<u64, u64>>,
+    /// Of each publisher: the newest sequence number that was taken. What is `WINDOW` before it is released.
+    newest: Mutex<HashMap<u64, u64>>,
     /// What was not there when its descriptor was, oldest first. The next take tries again, also for what was dropped since.
     coming: Mutex<Vec<(MessageHandle, Weak<Payload>)>>,
     /// Bytes of the largest payload that was taken.
@@ -321,8 +321,8 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(subscriber: Subscriber<Bytes>) -> Self {
-        let (released, coming, largest) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self { subscriber, released, coming, largest }
+        let (newest, coming, largest) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { subscriber, newest, coming, largest }
     }
 
     /// Whether the core has taken its topic away. It takes nothing any more.
@@ -366,12 +366,17 @@ impl Receiver {
         for (handle, payload) in coming {
             let is_done = match payload.upgrade() {
                 Some(payload) => !payload.is_still_to_come(),
-                None => self.release(&handle, lanes),
+                // Its own descriptor may be still to come, if this one was forged.
+                None => self.newest_of(handle.publisher) > handle.sequence && self.release(&handle, lanes),
             };
             if is_done {
                 self.forget(&handle);
             }
         }
+    }
+
+    fn newest_of(&self, publisher: u64) -> u64 {
+        lock(&self.newest).get(&publisher).copied().unwrap_or(0)
     }
 
     /// Releases a message that nobody reads. False if that may succeed later.
@@ -410,13 +415,15 @@ impl Receiver {
 
     /// Releases what the middleware has dropped: messages of the publisher that are `WINDOW` behind.
     fn release_older(&self, handle: &MessageHandle, lanes: &Arc<Lanes>) {
-        let Some(end) = handle.sequence.checked_sub(WINDOW) else { return };
-        let mut released = lock(&self.released);
-        if released.len() > PUBLISHERS_KEPT {
-            released.clear();
+        let mut all = lock(&self.newest);
+        if all.len() > PUBLISHERS_KEPT {
+            all.clear();
         }
-        let begin = released.insert(handle.publisher, end).unwrap_or(0).max(end.saturating_sub(WINDOW));
-        drop(released);
+        let newest = all.entry(handle.publisher).or_insert(0);
+        let before = std::mem::replace(newest, handle.sequence.max(*newest));
+        let end = newest.saturating_sub(WINDOW);
+        let begin = before.saturating_sub(WINDOW).max(end.saturating_sub(WINDOW));
+        drop(all);
         for sequence in (begin + 1..=end).filter(|sequence| !self.is_expected(handle.publisher, *sequence)) {
             // Most of them were taken.
             self.release(&MessageHandle { sequence, ..*handle }, lanes);

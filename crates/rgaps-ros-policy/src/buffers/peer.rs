@@ -74,9 +74,9 @@ impl Peer {
         self.number
     }
 
-    /// The publisher on its topic, if it is made. Never waits.
+    /// The publisher on its topic, if it is made, and the core has not cut it off. Never waits.
     pub(super) fn made(&self) -> Option<Arc<Publisher<Bytes>>> {
-        lock(&self.publisher).clone()
+        lock(&self.publisher).clone().filter(|publisher| !publisher.is_cut_off())
     }
 
     /// Makes the publisher on its topic, which waits for the manager. `None` if `only_first`, and another try has ended without one.
@@ -92,7 +92,8 @@ impl Peer {
         let made = pool.publisher_with(&self.gid.topic(), qos);
         *lock(&self.tried) = Some(Instant::now());
         let publisher = Arc::new(made?);
-        *lock(&self.publisher) = Some(publisher.clone());
+        let cut_off = lock(&self.publisher).replace(publisher.clone());
+        drop(cut_off);
         Ok(Some(publisher))
     }
 
@@ -115,15 +116,14 @@ impl Peer {
         drop(publisher);
     }
 
-    /// Gives up a publisher that the core has cut off: the subscription may be there.
-    pub(super) fn forget(&self) {
-        *lock(&self.reached) = None;
-        self.give_up();
-    }
-
     /// `manager`: the number of this host's manager.
     pub(super) fn mark_reached(&self, manager: u64) {
         *lock(&self.reached) = Some(manager);
+    }
+
+    /// Whether it was reached once, on another host, which may be back.
+    pub(super) fn may_return(&self) -> bool {
+        self.was_reached() && self.remote_host().is_some()
     }
 
     /// Whether it was reached once.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{NodeError, Publisher};
+use rgaps::{NodeError, Publisher, SessionError};
 
 use super::gid::{Gid, lock};
 use super::peer::{Peer, Place};
@@ -19,10 +19,11 @@ const PEERS_MAX: usize = 4096;
 /// How many that are not there have a publisher at most. Each costs the host some memory.
 const UNREACHED_MAX: usize = 64;
 
-/// How often publishers are made again that were given up, or could not be made, and how many at a time: of those that were reached once, and of the others.
-/// No message waits for the manager for so long after it has failed to make one.
+/// How often publishers are made again that were given up, cut off or could not be made, and how many at a time: of subscriptions that were reached once, and
+/// of the others. No message waits for the manager for so long after one has waited in vain.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-const RETRIES: usize = 4;
+const RETRIES: usize = 16;
+const RETRIES_UNREACHED: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -50,14 +51,14 @@ impl Peers {
         lock(&self.all).values().cloned().collect()
     }
 
-    /// Adds a subscription. If there are too many, forgets the earliest without a publisher, and returns it.
+    /// Adds a subscription. If there are too many, forgets the earliest without a publisher, rather one that never was reached, and returns it.
     pub(super) fn add(&self, gid: Gid, place: Place) -> Option<Gid> {
         let mut all = lock(&self.all);
         if all.contains_key(&gid) {
             return None;
         }
         let idle = all.values().filter(|peer| all.len() >= PEERS_MAX && peer.made().is_none());
-        let surplus = idle.min_by_key(|peer| peer.number()).map(|peer| peer.gid());
+        let surplus = idle.min_by_key(|peer| (peer.was_reached(), peer.number())).map(|peer| peer.gid());
         surplus.and_then(|gid| all.remove(&gid));
         all.insert(gid, Arc::new(Peer::new(gid, place, self.added.fetch_add(1, Ordering::Relaxed))));
         surplus
@@ -99,19 +100,22 @@ impl Peers {
     /// Makes some publishers that are missing: those that were tried least recently. Waits for the manager.
     pub(super) fn reconnect(&self, shared: &Shared) {
         let mut missing: Vec<_> = self.all().into_iter().filter(|peer| peer.made().is_none()).collect();
-        missing.sort_by_key(|peer| (peer.tried(), peer.number()));
+        missing.sort_by_cached_key(|peer| (peer.tried(), peer.number()));
         let (reached, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(|peer| peer.was_reached());
-        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES)) {
-            if self.make_publisher(peer, shared, false).is_err() {
+        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES_UNREACHED)) {
+            // The others would wait in vain, too.
+            if let Err(NodeError::Session(SessionError::TimedOut { .. })) = self.make_publisher(peer, shared, false) {
                 return;
             }
         }
     }
 
-    /// Gives up the oldest publishers of subscriptions that are not there (yet, or any more), if they are many. Waits for the manager.
+    /// Gives up the oldest publishers of subscriptions that are not there (yet, or any more), if they are many; first of those that cannot return. Waits for
+    /// the manager.
     pub(super) fn give_up(&self) {
         let connected = lock(&self.connected).clone();
-        let unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_there()).collect();
+        let mut unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_there()).collect();
+        unreached.sort_by_cached_key(|peer| peer.may_return());
         let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
         unreached[..surplus].iter().for_each(|peer| peer.give_up());
         lock(&self.connected).retain(|peer| peer.made().is_some());

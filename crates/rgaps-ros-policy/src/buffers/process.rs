@@ -16,6 +16,9 @@ use super::gid::{Gid, lock};
 /// How many subscriptions are remembered by a process that has not used buffers: of its own, and of those discovered. The oldest are forgotten.
 const REMEMBERED_MAX: usize = 4096;
 
+/// How many others are remembered for each of these.
+const OTHERS_MAX: usize = 16;
+
 /// How long no manager is looked for after none was found.
 const MANAGER_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -77,9 +80,12 @@ impl ProcessBuffers {
         if !is_of_this_version(metadata) {
             return false;
         }
-        if remembered.discovered.iter().all(|(known, ..)| *known != gid) {
-            let other = others.first().copied().into_iter().collect();
-            remember(&mut remembered.discovered, (gid, metadata.to_owned(), other));
+        // Mostly, these are in a group with each other.
+        let few: Vec<_> = others.first().into_iter().chain(others.last()).copied().collect();
+        match remembered.discovered.iter_mut().find(|(known, ..)| *known == gid) {
+            Some((_, _, others)) if others.len() < OTHERS_MAX => others.extend(few),
+            Some(_) => {}
+            None => remember(&mut remembered.discovered, (gid, metadata.to_owned(), few)),
         }
         true
     }

@@ -70,13 +70,13 @@ impl Inner {
 impl Receivers {
     pub(super) fn get(&self, subscription: Gid, topic: Gid) -> Option<Arc<Receiver>> {
         let mut inner = lock(&self.0);
+        let receiver = inner.all.get(&(subscription, topic))?.1.clone();
         let now = inner.next_use();
-        let (used, receiver) = inner.all.get_mut(&(subscription, topic))?;
-        *used = now;
-        let receiver = receiver.clone();
         // A subscription that uses a joined topic is in use.
-        if let Some((used, _)) = inner.all.get_mut(&(subscription, subscription)) {
-            *used = now;
+        for key in [(subscription, subscription), (subscription, topic)] {
+            if let Some((used, _)) = inner.all.get_mut(&key) {
+                *used = now;
+            }
         }
         Some(receiver)
     }
@@ -98,9 +98,13 @@ impl Receivers {
         drop((replaced, given_up));
     }
 
-    /// Whether a subscription can join another topic. Gives up a joined one that was not used for long if there are too many.
-    pub(super) fn may_join(&self, subscription: Gid) -> bool {
+    /// Whether a subscription may take from that topic. Gives up a joined one that was not used for long if there are too many.
+    pub(super) fn may_take(&self, subscription: Gid, topic: Gid) -> bool {
         let mut inner = lock(&self.0);
+        let key = (subscription, topic);
+        if !is_joined(&key) || inner.all.contains_key(&key) {
+            return true;
+        }
         let is_of_it = |key: &Key| is_joined(key) && key.0 == subscription;
         let oldest = match inner.count(is_of_it) < JOINED_MAX {
             true if inner.count(is_joined) < ALL_JOINED_MAX => return true,

@@ -242,6 +242,11 @@ impl PublisherInner {
         if self.node.is_owner() { self.port().subscriber_count() } else { 0 }
     }
 
+    /// See `Publisher::is_cut_off`.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.attachment.is_cut_off()
+    }
+
     /// See `Publisher::linked_subscriber_count`.
     pub(crate) fn linked_subscriber_count(&self) -> usize {
         if self.node.is_owner() { self.port().linked_subscriber_count() } else { 0 }
