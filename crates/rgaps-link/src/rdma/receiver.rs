@@ -36,7 +36,7 @@ use crate::record::{Flags, GRANT_NUMBER_BYTES, GrantNumber, HEADER_BYTES, Record
 use crate::ring::{AdmitError, ReceiverRing, place};
 use crate::tcp::socket;
 
-/// Most writes of credit posted and not completed.
+/// Credit waits while so many writes of credit and grants are posted and not completed.
 const WRITES_MAX: u64 = 256;
 /// In the id of an invalidation, beside the number of its grant.
 const INVALIDATION: u64 = 1 << 62;
@@ -302,8 +302,9 @@ impl RdmaReceiver {
     fn post_due(&mut self) -> Result<(), LinkError> {
         if self.grants.is_any_waiting() {
             if self.completed < self.posted {
-                let has_signal = self.signaled == self.posted;
-                return if has_signal { Ok(()) } else { self.write_credit(CreditPair::new(self.told)) };
+                // Only a signaled write tells that those before it have completed. The last credit again does no harm.
+                let is_awaited = self.signaled == self.posted;
+                return if is_awaited { Ok(()) } else { self.write_credit(CreditPair::new(self.told)) };
             }
             self.post_grants()?;
         }
@@ -563,10 +564,9 @@ impl LinkReceiver for RdmaReceiver {
     }
 
     fn flush_credit(&mut self) {
-        let due = self.batch.flush();
-        // What is held back may be due by now.
-        let held_back = if due.is_none() { self.unsent.take() } else { None };
-        self.send_credit(due.or(held_back));
+        // What is held back may go by now.
+        let due = self.batch.flush().or_else(|| self.unsent.take());
+        self.send_credit(due);
     }
 
     fn counters(&self) -> ReceiverCounters {
