@@ -12,7 +12,7 @@
 //!
 //! Deaths      as in the core: a publisher that dies takes no message from its subscribers, and a subscriber that dies holds none.
 //! Bounds      one pool for all topics of a process. A full one gives up what subscriptions have not taken, oldest first. A read waits at most
-//!             `ARRIVAL_TIMEOUT` for a payload that is later than its descriptor.
+//!             `ARRIVAL_TIMEOUT` for a payload that is later than its descriptor, and 10 s for the manager to map its publisher's pool.
 
 mod buffer;
 mod descriptor;

@@ -441,7 +441,9 @@ fn a_payload_is_for_its_descriptor_though_others_named_it_before_it_was_publishe
 fn a_subscription_that_the_core_has_cut_off_is_made_again() {
     let (_watchdog, dir, mut manager) = start("cut-off");
     let viewer = process(&dir);
-    viewer.subscription_created(gid(1), None).unwrap();
+    for number in [1, 2] {
+        viewer.subscription_created(gid(number), None).unwrap();
+    }
     manager.kill().unwrap();
     // Without notes of the topic, the next manager takes nobody back.
     for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
@@ -460,6 +462,102 @@ fn a_subscription_that_the_core_has_cut_off_is_made_again() {
         assert!(viewer.receive(&without_payload).is_lost());
         camera.describe(&buffer, gid(1)).is_ok_and(|descriptor| viewer.receive(&descriptor).to_vec().is_ok())
     });
+    // No descriptor comes for the other one, which was never reached by this publisher. Its process makes it again when it allocates.
+    assert!(camera.subscription_discovered(gid(2), &viewer.metadata(), &[gid(1)]));
+    assert!(camera.describe(&buffer, gid(2)).is_err(), "it is cut off");
+    rgaps_testing::until("it takes again", || {
+        drop(viewer.allocate(1).unwrap());
+        camera.describe(&buffer, gid(2)).is_ok_and(|descriptor| viewer.receive(&descriptor).to_vec().is_ok())
+    });
+}
+
+#[test]
+fn subscriptions_that_could_not_be_made_are_made_later() {
+    let (_watchdog, dir, manager) = start("missing");
+    let (camera, viewer) = (process(&dir), process(&dir));
+    connect(&camera, &viewer, [1], None);
+    let buffer = filled(&camera, 1);
+    manager.stop().unwrap();
+    // One of them waits for the manager, which costs 10 s.
+    assert!(viewer.subscription_created(gid(2), None).is_err());
+    for number in 3..20 {
+        viewer.subscription_created(gid(number), None).unwrap();
+    }
+    manager.go_on().unwrap();
+    for number in 2..20 {
+        assert!(camera.subscription_discovered(gid(number), &viewer.metadata(), &[gid(1)]));
+    }
+    rgaps_testing::until("all are made", || {
+        drop(viewer.allocate(1).unwrap());
+        camera.statistics().reached == 19
+    });
+    assert!((1..20).all(|number| is_filled(&viewer.receive(&camera.describe(&buffer, gid(number)).unwrap()), 1)));
+}
+
+#[test]
+fn a_stopped_manager_delays_the_publication_of_a_received_message_once() {
+    let (_watchdog, dir, manager) = start("relays");
+    let (camera, relay, viewer) = (process(&dir), process(&dir), process(&dir));
+    connect(&camera, &relay, [1], None);
+    connect(&relay, &viewer, 2..20, None);
+    drop(filled(&relay, 0));
+    rgaps_testing::until("all are reached", || relay.statistics().reached == 18);
+    let descriptor = camera.describe(&filled(&camera, 9), gid(1)).unwrap();
+    manager.stop().unwrap();
+    let received = relay.receive(&descriptor);
+    // The manager maps the camera's pool. One of them waits for that, which costs 10 s.
+    for number in 2..20 {
+        assert!(viewer.receive(&relay.describe(&received, gid(number)).unwrap()).is_lost());
+    }
+    manager.go_on().unwrap();
+    rgaps_testing::until("it is mapped", || received.to_vec().is_ok());
+    assert!(is_filled(&viewer.receive(&relay.describe(&received, gid(2)).unwrap()), 9));
+}
+
+#[test]
+fn a_subscription_that_reads_too_many_topics_gets_payloads_on_its_own() {
+    let (_watchdog, dir, _manager) = start("unjoins");
+    let (camera, viewer) = (process(&dir), process(&dir));
+    let buffer = filled(&camera, 1);
+    for number in [1, 2] {
+        viewer.subscription_created(gid(number), None).unwrap();
+        // As if it were of another host: those of one host share a topic.
+        assert!(camera.subscription_discovered(gid(number), "1:00112233445566778899aabbccddeeff:host:", &[gid(1)]));
+    }
+    let topic_of_second = || {
+        drop(camera.describe(&buffer, gid(1)));
+        let descriptor = camera.describe(&buffer, gid(2)).ok()?;
+        viewer.receive(&descriptor).to_vec().is_ok().then_some(descriptor.topic)
+    };
+    rgaps_testing::until("it has joined", || topic_of_second() == Some(gid(1)));
+    // Seven others take the place of that topic, while it is not used, and are in use then.
+    let own = Descriptor { topic: gid(2), ..Descriptor { subscription: gid(2), ..Descriptor::default() } };
+    let other = process(&dir);
+    assert!(other.subscription_discovered(gid(2), &viewer.metadata(), &[]));
+    let ask = |leaders: std::ops::Range<u8>| {
+        for leader in leaders {
+            let descriptor = other.describe(&filled(&other, leader), gid(2)).unwrap();
+            assert!(is_filled(&viewer.receive(&Descriptor { join: gid(leader), process: 7, ..descriptor }), leader));
+        }
+    };
+    ask(50..60);
+    (0..2048).for_each(|_| drop(viewer.receive(&own)));
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let joined = || {
+        let topics = node.topics().unwrap().into_iter().filter(|topic| topic.subscribers > 0);
+        topics.filter(|topic| (60..80).any(|leader| topic.key.name() == topic_of(leader))).count()
+    };
+    rgaps_testing::until("eight others are joined", || {
+        ask(60..80);
+        joined() == 8
+    });
+    for leader in 60..80 {
+        drop(viewer.receive(&Descriptor { topic: gid(leader), ..own }));
+    }
+    let descriptor = camera.describe(&buffer, gid(2)).unwrap();
+    assert!(descriptor.topic == gid(1) && viewer.receive(&descriptor).is_lost(), "the publisher does not know yet");
+    rgaps_testing::until("the publisher uses its own topic", || topic_of_second() == Some(gid(2)));
+    assert!((0..10).all(|_| topic_of_second() == Some(gid(2))));
 }
 
 #[test]
@@ -712,7 +810,7 @@ fn a_payload_that_cannot_be_had_is_published_as_such() {
     let (taken, lost) = (relay.receive(&descriptor), relay.receive(&descriptor));
     assert!(is_filled(&taken, 1) && why(&lost).contains("taken already"));
     let relayed = viewer.receive(&relay.describe(&lost, gid(2)).unwrap());
-    assert!(relayed.is_lost() && why(&relayed).contains("or had no bytes"));
+    assert!(relayed.is_lost() && why(&relayed).contains("could not read the message"));
     assert_eq!((relay.statistics().published, relay.statistics().as_bytes), (0, 0));
 }
 

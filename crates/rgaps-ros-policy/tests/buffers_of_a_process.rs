@@ -48,6 +48,32 @@ fn nothing_starts_a_manager_before_it_is_needed_and_one_that_died_is_replaced() 
 }
 
 #[test]
+fn a_manager_that_does_not_answer_delays_discovery_once() {
+    if !on_a_host("silent", &[]) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let manager =
+        rgaps_testing::Child::spawn(&mut std::process::Command::new(programs::find("rgapsd"))).expect("a manager");
+    let dir = std::env::var("RGAPS_RUNTIME_DIR").expect("it is set");
+    rgaps_testing::until("it serves", || {
+        std::fs::exists(format!("{dir}/rgapsd.sock")).expect("the folder can be read")
+    });
+    let process = ProcessBuffers::new();
+    manager.stop().expect("it stops");
+    // Each that waits costs 10 s.
+    process.publisher_discovered("1:-:-:").expect_err("nothing answers");
+    for _ in 0..20 {
+        assert!(!process.publisher_discovered("1:-:-:").expect("it did not wait"));
+        assert_eq!(process.metadata(), "1:-:-:");
+    }
+    manager.go_on().expect("it goes on");
+    rgaps_testing::until("a later discovery reaches it", || {
+        process.publisher_discovered("1:-:-:").is_ok_and(|may| may)
+    });
+}
+
+#[test]
 fn the_environment_of_a_process_sets_the_size_of_its_pool_though_a_manager_runs() {
     if !on_a_host("pool", &[("RGAPS_POOL_BYTES", "1MiB")]) {
         return;

@@ -1,9 +1,9 @@
-//! A buffer: being filled, full, or lost.
+//! A buffer: being filled, complete, or lost.
 //!
 //! ```text
-//!   allocate ─▶ Filling ──first publication──▶ Full (own block) ◀─ clones share it
+//!   allocate ─▶ Filling ──first publication──▶ Complete (own block) ◀─ clones share it
 //!                  ▲                             │
-//!                  └──── a write: copied ────────┴── Full (taken from another publisher) ◀─ receive
+//!                  └──── a write: copied ────────┴── Complete (taken from another publisher) ◀─ receive
 //!
 //!   receive without bytes or for an unknown subscription, a device that fails at the publication ─▶ Lost: reads and writes fail
 //! ```
@@ -32,7 +32,7 @@ pub struct Buffer {
 #[derive(Debug)]
 enum Content {
     Filling(Filling),
-    Full(Arc<Payload>),
+    Complete(Arc<Payload>),
     /// Its bytes cannot be read, for this reason. Also while `to_publish` changes the content.
     Lost(String),
 }
@@ -69,7 +69,7 @@ pub struct Access {
 impl Access {
     /// Ends it: later work on the bytes follows the work that `stream` has so far, and they stay until that is done.
     pub fn end(self, stream: Option<&Stream>) -> Result<(), BufferError> {
-        Ok(stream.map_or(Ok(()), |stream| self.lane.follow(stream))?)
+        Ok(stream.map_or(Ok(()), |stream| self.lane.wait_for_stream(stream))?)
     }
 }
 
@@ -100,7 +100,9 @@ impl Buffer {
             (Ok(_), Some(_)) if handle.payload_bytes > BYTES_MAX => {
                 Content::Lost(format!("its descriptor names {} B; no message has so many", handle.payload_bytes))
             }
-            (Ok(lane), Some(receiver)) => Content::Full(Payload::received(of.clone(), handle, asks, &receiver, lane)),
+            (Ok(lane), Some(receiver)) => {
+                Content::Complete(Payload::received(of.clone(), handle, asks, &receiver, lane))
+            }
         };
         let mut bytes = if handle.payload_bytes <= BYTES_MAX { handle.payload_bytes } else { 0 };
         if let Content::Lost(_) = content {
@@ -129,7 +131,7 @@ impl Buffer {
     pub fn is_lost(&self) -> bool {
         match &*lock(&self.content) {
             Content::Filling(_) => false,
-            Content::Full(payload) => payload.is_lost(),
+            Content::Complete(payload) => payload.is_lost(),
             Content::Lost(_) => true,
         }
     }
@@ -148,22 +150,22 @@ impl Buffer {
     /// The block to fill: for a payload that must not change any more, a copy of it.
     fn with_filling<R>(&self, body: impl FnOnce(&mut Filling) -> Result<R, BufferError>) -> Result<R, BufferError> {
         let mut content = lock(&self.content);
-        if let Content::Full(payload) = &*content {
+        if let Content::Complete(payload) = &*content {
             *content = Content::Filling(copy_of(&self.of, payload, self.bytes)?);
         }
         match &mut *content {
             Content::Filling(filling) => body(filling),
-            Content::Full(_) => unreachable!("it was just replaced"),
+            Content::Complete(_) => unreachable!("it was just replaced"),
             Content::Lost(why) => Err(BufferError::Lost(why.clone())),
         }
     }
 
     /// Begins a read by the CPU or by work of `stream`, which from now on follows the work that fills the bytes. Waits at most `ARRIVAL_TIMEOUT` for a payload
-    /// that is later than its descriptor.
+    /// that is later than its descriptor, and at most 10 s for the manager if the publisher's pool is not mapped yet.
     pub fn begin_read(&self, stream: Option<&Stream>) -> Result<Access, BufferError> {
         let payload = match &*lock(&self.content) {
             Content::Filling(filling) => return filling.access(stream, self.bytes),
-            Content::Full(payload) => payload.clone(),
+            Content::Complete(payload) => payload.clone(),
             Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
         };
         let (address, device) = payload.read_on(stream)?;
@@ -188,20 +190,31 @@ impl Buffer {
         self.check_length(to.len())?;
         let payload = match &mut *lock(&self.content) {
             Content::Filling(filling) => return filling.copy_out(to),
-            Content::Full(payload) => payload.clone(),
+            Content::Complete(payload) => payload.clone(),
             Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
         };
         payload.copy_out(to)
     }
 
-    /// Waits at most `ARRIVAL_TIMEOUT` for a payload that is later than its descriptor. The length of one that cannot be read is only what its descriptor says.
+    /// Waits until the payload can be read: at most `ARRIVAL_TIMEOUT` if it is later than its descriptor, and at most 10 s for the manager if the publisher's
+    /// pool is not mapped yet. An error if it cannot be read, or its publisher's device failed; `len` is then only what the descriptor says.
     pub fn await_payload(&self) -> Result<(), BufferError> {
         let payload = match &*lock(&self.content) {
             Content::Filling(_) => return Ok(()),
-            Content::Full(payload) => payload.clone(),
+            Content::Complete(payload) => payload.clone(),
             Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
         };
         payload.arrive()
+    }
+
+    /// As `await_payload`, but never waits.
+    pub(super) fn poll_payload(&self) -> Result<(), BufferError> {
+        let payload = match &*lock(&self.content) {
+            Content::Filling(_) => return Ok(()),
+            Content::Complete(payload) => payload.clone(),
+            Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
+        };
+        payload.poll()
     }
 
     /// All of it, in host memory.
@@ -216,7 +229,7 @@ impl Buffer {
     pub fn duplicate(&self) -> Result<Self, BufferError> {
         let content = match &mut *lock(&self.content) {
             Content::Filling(filling) => Content::Filling(filling.copy(self.bytes)?),
-            Content::Full(payload) => Content::Full(payload.clone()),
+            Content::Complete(payload) => Content::Complete(payload.clone()),
             Content::Lost(why) => Content::Lost(why.clone()),
         };
         Ok(Self { of: self.of.clone(), bytes: self.bytes, content: Mutex::new(content) })
@@ -225,7 +238,7 @@ impl Buffer {
     /// The payload in the process's own pool. Ends the filling; a payload of another process is copied on the device, once.
     pub(super) fn to_publish(&self) -> Result<Arc<Payload>, BufferError> {
         let mut content = lock(&self.content);
-        if let Content::Full(payload) = &*content {
+        if let Content::Complete(payload) = &*content {
             payload.arrive()?;
             if payload.is_own() {
                 return Ok(payload.clone());
@@ -243,14 +256,14 @@ impl Buffer {
         ) {
             Content::Filling(filling) => {
                 let payload = Arc::new(filling.end()?);
-                *content = Content::Full(payload.clone());
+                *content = Content::Complete(payload.clone());
                 Ok(payload)
             }
             Content::Lost(why) => {
                 *content = Content::Lost(why.clone());
                 Err(BufferError::Lost(why))
             }
-            Content::Full(payload) => Ok(payload),
+            Content::Complete(payload) => Ok(payload),
         }
     }
 
@@ -273,7 +286,7 @@ impl Filling {
     /// The memory for work of `stream`, which follows earlier work on it.
     fn access(&self, stream: Option<&Stream>, bytes: u64) -> Result<Access, BufferError> {
         match stream {
-            Some(stream) => self.lane.lead(stream)?,
+            Some(stream) => self.lane.delay_stream(stream)?,
             None => self.lane.synchronize()?,
         }
         let range = self.block().device_range().map_err(BufferError::Publish)?;
@@ -341,9 +354,9 @@ fn copied(
     of.lanes.reap();
     let mut block = pool.allocate(bytes).map_err(BufferError::of_pool)?;
     let own = of.lanes.get()?;
-    lane.lead(own.stream())?;
+    lane.delay_stream(own.stream())?;
     let copying = copy(of.node.device().as_ref(), own.stream(), block.part().map_err(BufferError::Publish)?);
-    let result = copying.and_then(|_| Ok(lane.follow(own.stream())?));
+    let result = copying.and_then(|_| Ok(lane.wait_for_stream(own.stream())?));
     let filling = Filling { of: of.clone(), block: Some(block), lane: own, writes: Arc::default() };
     result?;
     count(&of.counters.copied);
@@ -352,6 +365,6 @@ fn copied(
 
 fn unreached(subscription: Gid) -> String {
     format!(
-        "its publisher does not reach subscription {subscription}, or had no bytes; if it is on another host, check the link (ros2 rgaps hosts)"
+        "the publisher sent no bytes: it does not reach subscription {subscription}, or could not read the message that it published again; if it is on another host, check the link (ros2 rgaps hosts)"
     )
 }

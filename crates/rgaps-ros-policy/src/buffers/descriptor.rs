@@ -21,7 +21,7 @@ pub struct Descriptor {
     pub topic: Gid,
     /// The subscription whose topic this one is to join, for later payloads; all zeros for none.
     pub join: Gid,
-    /// The publishing process, to be told of the join.
+    /// The publishing process, to be told of the join, or that the subscription cannot read the topic of another one any more; else zero.
     pub process: u64,
 }
 

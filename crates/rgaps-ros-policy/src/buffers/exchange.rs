@@ -1,13 +1,13 @@
 //! Which subscription gets what: the subscriptions of a process, those that it publishes to, and the descriptors between them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rgaps::types::Bytes;
-use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
+use rgaps::{History, Node, NodeError, Pool, Publisher, SessionError, SubscriberQos, TakeError};
 
 use super::buffer::Buffer;
 use super::descriptor::Descriptor;
@@ -16,7 +16,7 @@ use super::groups::Groups;
 use super::joins::{Join, JoinError, Joins};
 use super::payload::{BYTES_MAX, BufferError, Receiver};
 use super::peer::{Peer, Place};
-use super::peers::Peers;
+use super::peers::{Peers, is_recent};
 use super::receivers::Receivers;
 use super::shared::{Shared, count};
 use super::work::Work;
@@ -30,7 +30,7 @@ const SLACK: u32 = 64;
 /// How many requests to join a topic are counted: descriptors may ask for any.
 const REQUESTS_MAX: usize = 256;
 
-/// How many subscriptions of this process have a depth at most.
+/// For how many subscriptions of this process the depth is remembered.
 const DEPTHS_MAX: usize = 4096;
 
 /// The version of metadata, topics and descriptors. Endpoints with another one exchange bytes.
@@ -80,9 +80,9 @@ pub struct Statistics {
     pub as_bytes: u64,
     /// Copies on the device: of buffers that were written after publication, came from another process, or were cloned while they were filled.
     pub copied: u64,
-    /// Payloads that were received.
+    /// Descriptors that were received.
     pub received: u64,
-    /// Received payloads that could not be taken.
+    /// Descriptors whose payload turned out to be missing, lost or invalid.
     pub refused: u64,
     /// Subscriptions, in this process and others, that a payload of this process reaches now.
     pub reached: u64,
@@ -119,14 +119,24 @@ enum Job {
     Reconnect,
     /// Give up publishers of subscriptions that have left, or never came.
     GiveUp,
-    /// Make a subscription take payloads from the topic of this one or another again.
-    TakeAgain(Gid, Gid),
+    /// Make a subscription's subscriber anew, on its own topic or on a joined one; if that is not possible, tell the process that relies on it.
+    TakeAgain(u64, Join),
+    /// Make the subscribers of subscriptions that have none: it could not be made, or is cut off.
+    TakeMissing,
     /// Make a subscription join a topic, and tell the publishing process.
     Join(u64, Join),
     /// Listen to what others join.
     Listen,
     /// Note what others have joined.
     Note,
+}
+
+/// Subscriptions whose subscriber could not be made, when that last failed, and when it was last tried for all of them.
+#[derive(Debug, Default)]
+struct Missing {
+    all: HashSet<Gid>,
+    failed: Option<Instant>,
+    tried: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -140,6 +150,8 @@ struct Inner {
     depths: Mutex<HashMap<Gid, (u64, Option<u32>)>>,
     /// How many were created so far.
     created: AtomicU64,
+    /// Those without a subscriber.
+    missing: Mutex<Missing>,
     /// How often each join was asked for: each message may ask.
     requests: Mutex<HashMap<(u64, Join), u32>>,
     peers: Peers,
@@ -161,6 +173,7 @@ impl Buffers {
             own: Receivers::default(),
             depths: Mutex::default(),
             created: AtomicU64::new(0),
+            missing: Mutex::default(),
             requests: Mutex::default(),
             peers: Peers::default(),
             manager: Mutex::new((0, Instant::now())),
@@ -191,7 +204,7 @@ impl Buffers {
     }
 
     /// To be called when a subscription of this process is created, before others hear of it. `depth`: how many messages its middleware keeps. Waits for
-    /// the manager.
+    /// the manager, unless that was in vain a moment ago. What cannot be made is made later (`take_missing`); until then the subscription gets bytes.
     pub fn subscription_created(&self, gid: Gid, depth: Option<u32>) -> Result<(), NodeError> {
         let mut depths = lock(&self.0.depths);
         if depths.len() >= DEPTHS_MAX {
@@ -203,7 +216,39 @@ impl Buffers {
         let number = self.0.created.fetch_add(1, Ordering::Relaxed);
         depths.insert(gid, (number, depth));
         drop(depths);
+        if is_recent(lock(&self.0.missing).failed) {
+            lock(&self.0.missing).all.insert(gid);
+            return Ok(());
+        }
         self.take_from(gid, gid)
+    }
+
+    /// Has subscribers made that are missing, unless that was tried a moment ago. Called whenever something hints that a manager answers. Never waits.
+    pub(super) fn take_missing(&self) {
+        let mut missing = lock(&self.0.missing);
+        if is_recent(missing.tried) {
+            return;
+        }
+        missing.tried = Some(Instant::now());
+        missing.all.extend(self.0.own.cut_off());
+        let some_are_missing = !missing.all.is_empty();
+        drop(missing);
+        if some_are_missing {
+            self.later(Job::TakeMissing);
+        }
+    }
+
+    /// Makes the subscribers that are missing. Waits for the manager.
+    fn take_missing_now(&self) {
+        let all: Vec<_> = lock(&self.0.missing).all.iter().copied().collect();
+        for gid in all {
+            if self.0.own.takes(gid, gid) {
+                lock(&self.0.missing).all.remove(&gid);
+            } else if self.take_from(gid, gid).is_err_and(|error| has_timed_out(&error)) {
+                // The others would wait in vain, too.
+                return;
+            }
+        }
     }
 
     /// Makes a subscription take payloads from the topic of this one or another.
@@ -212,8 +257,11 @@ impl Buffers {
         // A payload is published before its descriptor is sent, so some may be there whose descriptors are not.
         let depth = depth.map_or(DEPTH_UNKNOWN, |depth| depth.saturating_add(SLACK));
         let qos = SubscriberQos { history: History::KeepLast(depth), ..SubscriberQos::default() };
-        let subscriber = self.0.shared.node.subscriber_with::<Bytes>(&topic.topic(), qos)?;
-        self.0.own.add(gid, topic, Receiver::new(subscriber));
+        let subscriber = self.0.shared.node.subscriber_with::<Bytes>(&topic.topic(), qos);
+        if gid == topic {
+            self.0.note_taking(gid, subscriber.as_ref().err());
+        }
+        self.0.own.add(gid, topic, Receiver::new(subscriber?));
         Ok(())
     }
 
@@ -230,6 +278,7 @@ impl Buffers {
             here if here == host(&own) => Place::Here,
             Some(other) => Place::On(other),
         };
+        self.take_missing();
         lock(&self.0.groups).add(gid, others);
         if let Some(forgotten) = self.0.peers.add(gid, place) {
             lock(&self.0.groups).remove(forgotten);
@@ -264,11 +313,8 @@ impl Buffers {
                 self.0.peers.give_up();
             }
             Job::GiveUp => self.0.peers.give_up(),
-            Job::TakeAgain(subscription, topic) => {
-                if !self.0.own.takes(subscription, topic) && self.0.own.may_take(subscription, topic) {
-                    let _ = self.take_from(subscription, topic);
-                }
-            }
+            Job::TakeAgain(process, join) => self.take_again(process, join),
+            Job::TakeMissing => self.take_missing_now(),
             Job::Join(process, join) => {
                 let _ = self.try_join(process, join);
             }
@@ -280,12 +326,13 @@ impl Buffers {
     }
 
     /// Allocates a buffer of `bytes` bytes in the process's pool, which the first call makes. If the pool is full, what subscriptions have not taken
-    /// is given up, oldest first.
+    /// is given up, oldest first. Errors: `TooLong`, `Pool`, `Full`.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, BufferError> {
         if bytes > BYTES_MAX {
             return Err(BufferError::TooLong { wanted: bytes });
         }
         let pool = self.pool()?;
+        self.take_missing();
         // Frees what devices have done with.
         self.0.shared.lanes.reap();
         let block = pool.allocate(bytes).map_err(BufferError::of_pool)?;
@@ -293,7 +340,8 @@ impl Buffers {
         Buffer::filling(&self.0.shared, block)
     }
 
-    /// Publishes a buffer to one subscription, in the order of its writes, and returns what names it there. The first call ends the filling.
+    /// Publishes a buffer to one subscription, in the order of its writes, and returns what names it there. The first call ends the filling. After an error,
+    /// the middleware sends the bytes instead. The descriptor has no payload if the subscription has left, or the buffer cannot be read.
     pub fn describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
         let described = self.try_describe(buffer, gid);
         match &described {
@@ -308,8 +356,15 @@ impl Buffers {
 
     fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
         let peer = self.0.peers.get(gid).ok_or(NotDescribed::Unknown(gid))?;
+        let readable = match self.0.peers.has_failed() {
+            true => buffer.poll_payload(),
+            false => buffer.await_payload(),
+        };
         // What cannot be read has no bytes that the middleware could send instead.
-        if buffer.await_payload().is_err() {
+        if let Err(error) = readable {
+            if matches!(error, BufferError::Take(TakeError::Pool { .. })) {
+                self.0.peers.note_failure();
+            }
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
         if self.0.shared.made_pool().is_none() {
@@ -318,7 +373,7 @@ impl Buffers {
             }
             self.pool().inspect_err(|_| self.0.peers.note_failure())?;
         }
-        if self.0.joins.has_news() && !self.later(Job::Note) {
+        if self.0.joins.claim_news() && !self.later(Job::Note) {
             self.0.joins.put_off();
         }
         let mut leader = gid;
@@ -333,20 +388,21 @@ impl Buffers {
             {
                 peer.mark_reached(self.0.manager().0);
                 let handle = buffer.to_publish()?.publish_for(leader, gid, since, &of)?;
-                return Ok(Descriptor { handle, subscription: gid, topic: leader, ..Descriptor::default() });
+                let process = self.0.process;
+                return Ok(Descriptor { handle, subscription: gid, topic: leader, process, ..Descriptor::default() });
             }
         }
         // The middleware still has one that has left, for ever: that must not cost bytes. If its host is cut off, its reads say so.
         let is_at_leader =
-            || peer.all_joined().into_iter().filter_map(|of| self.0.peers.get(of)).any(|of| of.is_there());
-        let unreached = || match peer.has_left(self.0.manager()) && !is_at_leader() {
+            || peer.all_joined().into_iter().filter_map(|of| self.0.peers.get(of)).any(|of| of.has_subscriber());
+        let not_reached = || match peer.has_left(self.0.manager()) && !is_at_leader() {
             true => Ok(Descriptor::without_payload(gid, buffer.len())),
             false => Err(NotDescribed::Unreached(gid)),
         };
         let publisher = self.publisher(&peer).map_err(|source| NotDescribed::Publisher { gid, source })?;
-        let Some(publisher) = publisher else { return unreached() };
+        let Some(publisher) = publisher else { return not_reached() };
         if !peer.is_reached() {
-            return unreached();
+            return not_reached();
         }
         peer.mark_reached(self.0.manager().0);
         let handle = buffer.to_publish()?.publish_for(gid, gid, 0, &publisher)?;
@@ -390,7 +446,7 @@ impl Buffers {
         // Only subscriptions of this process have a depth.
         let is_own = || subscription == topic && lock(&self.0.depths).contains_key(&subscription);
         if !takes && (is_own() || self.0.own.has_joined(subscription, topic)) {
-            self.later(Job::TakeAgain(subscription, topic));
+            self.later(Job::TakeAgain(process, Join { subscription, leader: topic }));
         }
         for (process, join) in self.0.shared.take_asked() {
             if self.should_request(process, join) {
@@ -398,6 +454,21 @@ impl Buffers {
             }
         }
         buffer
+    }
+
+    /// Makes a subscription's subscriber anew on a topic, its own or one that it has joined. If it reads too many others, tells the publishing process to use
+    /// its own.
+    fn take_again(&self, process: u64, join: Join) {
+        let Join { subscription, leader: topic } = join;
+        if self.0.own.takes(subscription, topic) {
+            return;
+        }
+        // What cannot be done, a later message asks for again.
+        if self.0.own.may_take(subscription, topic) {
+            let _ = self.take_from(subscription, topic);
+        } else if self.should_request(process, Join::none(subscription)) {
+            let _ = self.0.joins.tell(&self.0.shared.node, process, Join::none(subscription));
+        }
     }
 
     /// True for request 1, 2, 4, 8, ...: each message repeats the request, and what an earlier one has caused may have been lost.
@@ -471,14 +542,33 @@ impl Inner {
         peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peers.get(of)).any(|of| of.is_reached())
     }
 
-    /// Notes that a subscription has joined the topic of another one, if it was asked to.
+    /// Notes whether the subscriber of a subscription's own topic could be made.
+    fn note_taking(&self, gid: Gid, error: Option<&NodeError>) {
+        let mut missing = lock(&self.missing);
+        missing.failed = error.filter(|error| has_timed_out(error)).map(|_| Instant::now());
+        match error {
+            Some(_) if missing.all.len() < DEPTHS_MAX => drop(missing.all.insert(gid)),
+            Some(_) => {}
+            None => drop(missing.all.remove(&gid)),
+        }
+    }
+
+    /// Notes that a subscription has joined the topic of another one, if it was asked to; or that it reads its own topic only.
     fn note(&self, join: &Join) {
         let Join { subscription, leader } = *join;
+        if *join == Join::none(subscription) {
+            self.peers.get(subscription).iter().for_each(|peer| peer.forget_joins());
+            return;
+        }
         if let Some(peer) = self.peers.get(subscription).filter(|peer| peer.was_asked_to_join(leader)) {
             let since = self.shared.joins_noted.fetch_add(1, Ordering::AcqRel) + 1;
             peer.note_join(leader, since);
         }
     }
+}
+
+fn has_timed_out(error: &NodeError) -> bool {
+    matches!(error, NodeError::Session(SessionError::TimedOut { .. }))
 }
 
 /// Whether endpoints with this metadata and those of this process understand each other.

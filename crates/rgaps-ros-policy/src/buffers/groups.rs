@@ -8,8 +8,8 @@
 //!   describe(S2) ── the same message ──────▶ S2 at S1's topic
 //! ```
 //!
-//! The middleware tells which subscriptions were there before a new one for the same publisher. They are a group, and so are groups that share one.
-//! A wrong group costs space, never a payload. On the publishing host every subscription keeps its own topic, since one block is a message of each.
+//! The middleware tells which subscriptions were there before a new one for the same publisher. They are a group; two groups that share a subscription become one.
+//! A wrong group costs space (docs/decisions/027). On the publishing host every subscription keeps its own topic, since one block is a message of each.
 
 use std::collections::{HashMap, HashSet};
 

@@ -20,7 +20,7 @@ const TELLING_MAX: usize = 64;
 /// Bytes of such a message: two identities.
 const JOIN_BYTES: u64 = 32;
 
-/// "A subscription has joined the topic of another one."
+/// "A subscription has joined the topic of another one." If that is its own, it has left all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Join {
     pub(super) subscription: Gid,
@@ -28,6 +28,11 @@ pub(super) struct Join {
 }
 
 impl Join {
+    /// Says that a subscription reads its own topic only.
+    pub(super) fn none(subscription: Gid) -> Self {
+        Self { subscription, leader: subscription }
+    }
+
     fn of(sample: &Sample<Bytes>) -> Option<Self> {
         if sample.info().bytes != JOIN_BYTES {
             return None;
@@ -67,8 +72,8 @@ impl Joins {
         self.told.get().is_some()
     }
 
-    /// Whether something has come that nobody is about to note. Never waits.
-    pub(super) fn has_news(&self) -> bool {
+    /// Whether something has come that nobody is about to note: true for one caller, until `take` or `put_off`. Never waits.
+    pub(super) fn claim_news(&self) -> bool {
         self.told.get().is_some_and(|told| told.ready_count(1) > 0) && !self.is_noting.swap(true, Ordering::AcqRel)
     }
 

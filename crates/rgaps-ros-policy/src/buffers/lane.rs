@@ -23,24 +23,24 @@ pub(super) struct Lanes {
 
 #[derive(Debug)]
 struct Dropped {
-    kept: Option<Box<dyn Keepsake>>,
+    kept: Option<Box<dyn KeptUntilDone>>,
     work: Completion,
     stream: Stream,
 }
 
 /// What must not be dropped before a device has done with it.
-pub(super) trait Keepsake: std::fmt::Debug + Send {}
+pub(super) trait KeptUntilDone: std::fmt::Debug + Send {}
 
-impl<T: std::fmt::Debug + Send> Keepsake for T {}
+impl<T: std::fmt::Debug + Send> KeptUntilDone for T {}
 
-/// A buffer's stream. All that use the bytes share it: the buffer, and reads and writes that have begun. What the buffer has left in it is dropped after
-/// the last of them and after the stream's work.
+/// A buffer's stream, shared by all that use the bytes: the buffer, and reads and writes that have begun. When the last of them drops it, what was left in
+/// it (`keep`) is dropped after the stream's work.
 #[derive(Debug)]
 pub(super) struct Lane {
     of: Arc<Lanes>,
     /// `None` only while it is dropped.
     stream: Option<Stream>,
-    kept: Mutex<Option<Box<dyn Keepsake>>>,
+    kept: Mutex<Option<Box<dyn KeptUntilDone>>>,
 }
 
 impl Lanes {
@@ -84,12 +84,12 @@ impl Lane {
     }
 
     /// Makes later work of a stream of the program follow the work on the buffer so far.
-    pub(super) fn lead(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn delay_stream(&self, stream: &Stream) -> Result<(), DeviceError> {
         stream.wait(&self.stream().record(), TIMEOUT)
     }
 
     /// Makes later work on the buffer follow the work that a stream of the program has so far.
-    pub(super) fn follow(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn wait_for_stream(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.stream().wait(&stream.record(), TIMEOUT)
     }
 

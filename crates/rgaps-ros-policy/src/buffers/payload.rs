@@ -39,10 +39,10 @@ const PUBLISHERS_KEPT: usize = 256;
 /// Why a buffer cannot be allocated, written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
-    /// There is no pool.
+    /// The pool cannot be made.
     #[error("the pool for buffers cannot be made: {0}")]
     Pool(NodeError),
-    /// There is no block.
+    /// The pool has no free block for so many bytes.
     #[error("the pool of this process's buffers: {source}; RGAPS_POOL_BYTES in its environment sets pool_bytes")]
     Full {
         /// What was missing.
@@ -57,7 +57,7 @@ pub enum BufferError {
     /// The payload cannot be read.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// The payload is not there.
+    /// The payload was dropped, was never completed, or its descriptor is invalid.
     #[error("the bytes of this message cannot be read: {0}")]
     Lost(String),
     /// It is published while it is written.
@@ -69,7 +69,7 @@ pub enum BufferError {
         /// Bytes of the caller.
         wanted: u64,
     },
-    /// So many bytes do not fit.
+    /// The caller's length differs from the buffer's.
     #[error("{found} B were given for a buffer of {wanted} B; pass all of them")]
     Length {
         /// Bytes of the caller.
@@ -166,8 +166,8 @@ impl Payload {
         matches!(*lock(&self.source), Source::Own(_))
     }
 
-    /// Publishes it on the topic of a subscription, for this one or another. One message is for all that take from a topic: it is published again only
-    /// when one asks that has had it, or that has joined the topic (with this number of joins) since.
+    /// Publishes it on a topic, for one of the subscriptions that read this topic. These share one message. It is published again only if `subscription` has had
+    /// it, or joined the topic after that publication. `joined`: how many joins this process had noted when it joined.
     pub(super) fn publish_for(
         &self,
         topic: Gid,
@@ -200,7 +200,7 @@ impl Payload {
             _ => Err(still_to_come()),
         })?;
         match stream {
-            Some(stream) => self.lane().lead(stream)?,
+            Some(stream) => self.lane().delay_stream(stream)?,
             None => {
                 self.lane().synchronize()?;
                 self.check_completed()?;
@@ -283,6 +283,11 @@ impl Payload {
     pub(super) fn arrive(&self) -> Result<(), BufferError> {
         self.come_within(ARRIVAL_TIMEOUT)?;
         self.check_completed()
+    }
+
+    /// As `arrive`, but never waits.
+    pub(super) fn poll(&self) -> Result<(), BufferError> {
+        if self.is_still_to_come() { Err(still_to_come()) } else { self.arrive() }
     }
 
     fn with_source<R>(&self, body: impl FnOnce(&Source) -> Result<R, BufferError>) -> Result<R, BufferError> {

@@ -13,8 +13,8 @@ use super::groups::Host;
 /// How long a subscription may take to be found again after this host's manager was replaced. Until then it has not left.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many topics of others a subscription can have joined.
-const JOINED_MAX: usize = 64;
+/// How many joins and requests to join are remembered for a subscription.
+const JOINS_REMEMBERED_MAX: usize = 64;
 
 /// Where a subscription is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Peer {
     /// Its place in the order in which they became known.
     number: u64,
     /// Where it is, if that is known.
-    host: Place,
+    place: Place,
     joins: Mutex<HashMap<Gid, Joining>>,
     publisher: Mutex<Option<Arc<Publisher<Bytes>>>>,
     /// Held while a publisher is made, which waits for the manager.
@@ -53,11 +53,11 @@ enum Joining {
 }
 
 impl Peer {
-    pub(super) fn new(gid: Gid, host: Place, number: u64) -> Self {
+    pub(super) fn new(gid: Gid, place: Place, number: u64) -> Self {
         Self {
             gid,
             number,
-            host,
+            place,
             joins: Mutex::default(),
             publisher: Mutex::default(),
             making: Mutex::default(),
@@ -104,7 +104,7 @@ impl Peer {
 
     /// Its host, if that is another one.
     pub(super) fn remote_host(&self) -> Option<&Host> {
-        match &self.host {
+        match &self.place {
             Place::On(host) => Some(host),
             Place::Here | Place::Unknown => None,
         }
@@ -131,8 +131,8 @@ impl Peer {
         lock(&self.reached).is_some()
     }
 
-    /// Whether anybody subscribes to its topic, be it over a link that does not stand. Never waits.
-    pub(super) fn is_there(&self) -> bool {
+    /// Whether anybody subscribes to its topic, also on a host whose link is interrupted. Never waits.
+    pub(super) fn has_subscriber(&self) -> bool {
         self.made().is_some_and(|publisher| publisher.subscriber_count() > 0)
     }
 
@@ -140,10 +140,10 @@ impl Peer {
     /// `manager`: its number, and since when it serves.
     pub(super) fn has_left(&self, (manager, since): (u64, Instant)) -> bool {
         let was_reached = lock(&self.reached).is_some_and(|by| by == manager || since.elapsed() > RETURN_TIMEOUT);
-        was_reached && !self.is_there()
+        was_reached && !self.has_subscriber()
     }
 
-    /// Whether a payload reaches it at once: on another host, over a link that stands. Never waits.
+    /// Whether a payload reaches it now: it is on this host, or its host is linked. Never waits.
     pub(super) fn is_reached(&self) -> bool {
         self.made().is_some_and(|publisher| publisher.linked_subscriber_count() > 0)
     }
@@ -151,7 +151,7 @@ impl Peer {
     /// Remembers that it is asked to join the topic of another subscription.
     pub(super) fn ask_to_join(&self, leader: Gid) {
         let mut joins = lock(&self.joins);
-        if joins.len() >= JOINED_MAX && !joins.contains_key(&leader) {
+        if joins.len() >= JOINS_REMEMBERED_MAX && !joins.contains_key(&leader) {
             joins.clear();
         }
         joins.entry(leader).or_insert(Joining::Asked);
@@ -165,6 +165,11 @@ impl Peer {
     /// Notes that it has joined a topic. `since`: how many joins this process has noted.
     pub(super) fn note_join(&self, leader: Gid, since: u64) {
         lock(&self.joins).insert(leader, Joining::Since(since));
+    }
+
+    /// It reads its own topic only. It may be asked to join others again.
+    pub(super) fn forget_joins(&self) {
+        lock(&self.joins).clear();
     }
 
     /// The topics that it has joined.

@@ -16,14 +16,18 @@ use super::shared::Shared;
 /// How many are known at most.
 const PEERS_MAX: usize = 4096;
 
-/// How many that are not there have a publisher at most. Each costs the host some memory.
-const UNREACHED_MAX: usize = 64;
+/// How many publishers there are at most to subscriptions that are absent. Each costs the host some memory.
+const ABSENT_PUBLISHERS_MAX: usize = 64;
 
-/// How often publishers are made again that were given up, cut off or could not be made, and how many at a time: of subscriptions that were reached once, and
-/// of the others. No message waits for the manager for so long after one has waited in vain.
+/// The time between two rounds that make missing publishers: those that were given up, cut off or could not be made. For as long, no message waits for the
+/// manager after one has waited in vain.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// How many publishers a round makes to subscriptions that were reached once.
 const RETRIES: usize = 16;
-const RETRIES_UNREACHED: usize = 4;
+
+/// How many publishers a round makes to the other subscriptions.
+const RETRIES_NEVER_REACHED: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -38,7 +42,8 @@ pub(super) struct Peers {
     failed: Mutex<Option<Instant>>,
 }
 
-fn is_recent(at: Option<Instant>) -> bool {
+/// Whether less than `RETRY_DELAY` has passed since.
+pub(super) fn is_recent(at: Option<Instant>) -> bool {
     at.is_some_and(|at| at.elapsed() < RETRY_DELAY)
 }
 
@@ -89,7 +94,7 @@ impl Peers {
         Ok(publisher)
     }
 
-    /// Calls `begin`, which has `reconnect` called, unless that was done a moment ago.
+    /// Calls `begin`, which schedules `reconnect`, at most once per `RETRY_DELAY`.
     pub(super) fn reconnect_unless_recent(&self, begin: impl FnOnce() -> bool) {
         let mut reconnected = lock(&self.reconnected);
         if !is_recent(*reconnected) && begin() {
@@ -102,7 +107,7 @@ impl Peers {
         let mut missing: Vec<_> = self.all().into_iter().filter(|peer| peer.made().is_none()).collect();
         missing.sort_by_cached_key(|peer| (peer.tried(), peer.number()));
         let (reached, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(|peer| peer.was_reached());
-        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES_UNREACHED)) {
+        for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES_NEVER_REACHED)) {
             // The others would wait in vain, too.
             if let Err(NodeError::Session(SessionError::TimedOut { .. })) = self.make_publisher(peer, shared, false) {
                 return;
@@ -114,10 +119,11 @@ impl Peers {
     /// the manager.
     pub(super) fn give_up(&self) {
         let connected = lock(&self.connected).clone();
-        let mut unreached: Vec<_> = connected.iter().filter(|peer| peer.made().is_some() && !peer.is_there()).collect();
-        unreached.sort_by_cached_key(|peer| peer.may_return());
-        let surplus = unreached.len().saturating_sub(UNREACHED_MAX);
-        unreached[..surplus].iter().for_each(|peer| peer.give_up());
+        let mut absent: Vec<_> =
+            connected.iter().filter(|peer| peer.made().is_some() && !peer.has_subscriber()).collect();
+        absent.sort_by_cached_key(|peer| peer.may_return());
+        let surplus = absent.len().saturating_sub(ABSENT_PUBLISHERS_MAX);
+        absent[..surplus].iter().for_each(|peer| peer.give_up());
         lock(&self.connected).retain(|peer| peer.made().is_some());
     }
 }

@@ -4,7 +4,7 @@
 //! first payload is not late.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
@@ -19,7 +19,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// How many others are remembered for each of these.
 const OTHERS_MAX: usize = 16;
 
-/// How long no manager is looked for after none was found.
+/// How long the process waits before it looks for a manager again.
 const MANAGER_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Names the device that works on the process's buffers, like a node's device: `cuda:1`. Unset or empty: that of the host's pools.
@@ -29,10 +29,25 @@ const DEVICE: &str = "RGAPS_BUFFERS_DEVICE";
 #[derive(Debug)]
 pub struct ProcessBuffers {
     made: OnceLock<Buffers>,
-    /// Locked while they are made, which waits for a manager. Has the time of the last search that found none.
-    making: Mutex<Option<Instant>>,
+    /// Locked while they are made, which waits for a manager.
+    making: Mutex<Failures>,
     /// What happened before they were made.
     remembered: Mutex<Remembered>,
+}
+
+/// When no manager was found last, and when none could be started or answered.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    search: Option<Instant>,
+    start: Option<Instant>,
+}
+
+impl Failures {
+    /// Whether a try would fail again, most probably.
+    fn are_recent(&self, may_start: bool) -> bool {
+        let at = if may_start { self.start } else { self.search.max(self.start) };
+        at.is_some_and(|at| at.elapsed() < MANAGER_RETRY_DELAY)
+    }
 }
 
 #[derive(Debug)]
@@ -51,12 +66,19 @@ impl ProcessBuffers {
     /// Nothing is made yet.
     pub const fn new() -> Self {
         let remembered = Remembered { created: VecDeque::new(), discovered: VecDeque::new() };
-        Self { made: OnceLock::new(), making: Mutex::new(None), remembered: Mutex::new(remembered) }
+        Self {
+            made: OnceLock::new(),
+            making: Mutex::new(Failures { search: None, start: None }),
+            remembered: Mutex::new(remembered),
+        }
     }
 
     /// The text that announces an endpoint of this process. Host and device are '-' if no manager runs yet.
     pub fn metadata(&self) -> String {
-        self.make_if_served().map_or_else(|| format!("{VERSION}:-:-:"), |buffers| buffers.metadata())
+        self.make_unless_failed(false)
+            .ok()
+            .flatten()
+            .map_or_else(|| format!("{VERSION}:-:-:"), |buffers| buffers.metadata())
     }
 
     /// See `Buffers::subscription_created`.
@@ -90,18 +112,24 @@ impl ProcessBuffers {
         true
     }
 
-    /// To be called when a subscription that takes buffers discovers a publisher that may send some.
+    /// To be called when a subscription that takes buffers discovers a publisher that may send some. Starts a manager if none runs, and waits for it at most
+    /// 10 s. False if it sends bytes: it is of another version, or this process has failed to reach a manager a moment ago. After that or an error, the
+    /// next discovery tries again.
     pub fn publisher_discovered(&self, metadata: &str) -> Result<bool, NodeError> {
-        let may_send = is_of_this_version(metadata);
-        if may_send {
-            self.make(true)?;
+        if !is_of_this_version(metadata) {
+            return Ok(false);
         }
-        Ok(may_send)
+        let made = self.make_unless_failed(true)?;
+        made.iter().for_each(Buffers::take_missing);
+        Ok(made.is_some())
     }
 
-    /// The buffers. Starts a manager if none runs.
+    /// The buffers. Starts a manager if none runs, and waits for it at most 10 s.
     pub fn get(&self) -> Result<Buffers, NodeError> {
-        self.make(true)
+        match self.made() {
+            Some(buffers) => Ok(buffers),
+            None => self.make(lock(&self.making), true),
+        }
     }
 
     /// The buffers if they are made. Never waits.
@@ -109,16 +137,27 @@ impl ProcessBuffers {
         self.made.get().cloned()
     }
 
-    fn make(&self, may_start: bool) -> Result<Buffers, NodeError> {
-        if let Some(buffers) = self.made.get() {
-            return Ok(buffers.clone());
+    /// As `make`; `None` if that has failed a moment ago, since middleware calls for each endpoint.
+    fn make_unless_failed(&self, may_start: bool) -> Result<Option<Buffers>, NodeError> {
+        if let Some(buffers) = self.made() {
+            return Ok(Some(buffers));
         }
-        let mut making = lock(&self.making);
-        if let Some(buffers) = self.made.get() {
-            return Ok(buffers.clone());
+        let making = lock(&self.making);
+        match self.made.get().is_none() && making.are_recent(may_start) {
+            true => Ok(None),
+            false => self.make(making, may_start).map(Some),
         }
-        let buffers = Buffers::new(node(may_start)?);
-        *making = None;
+    }
+
+    fn make(&self, mut making: MutexGuard<'_, Failures>, may_start: bool) -> Result<Buffers, NodeError> {
+        if let Some(buffers) = self.made() {
+            return Ok(buffers);
+        }
+        let made = node(may_start).inspect_err(|_| {
+            let failed = if may_start { &mut making.start } else { &mut making.search };
+            *failed = Some(Instant::now());
+        });
+        let buffers = Buffers::new(made?);
         loop {
             let mut remembered = lock(&self.remembered);
             let (created, discovered) =
@@ -128,26 +167,13 @@ impl ProcessBuffers {
             }
             drop(remembered);
             for (gid, depth) in created {
-                // Without a subscriber it is not reached, and gets bytes.
+                // If it cannot be made now, it gets bytes until it is.
                 let _ = buffers.subscription_created(gid, depth);
             }
             for (gid, metadata, others) in discovered {
                 buffers.subscription_discovered(gid, &metadata, &others);
             }
         }
-    }
-
-    /// As `make`, if a manager runs.
-    fn make_if_served(&self) -> Option<Buffers> {
-        let rests = || lock(&self.making).is_some_and(|at| at.elapsed() < MANAGER_RETRY_DELAY);
-        if self.made.get().is_none() && rests() {
-            return None;
-        }
-        let made = self.make(false);
-        if made.is_err() {
-            *lock(&self.making) = Some(Instant::now());
-        }
-        made.ok()
     }
 }
 

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use super::gid::{Gid, lock};
 use super::payload::Receiver;
 
-/// How many subscriptions there are at most: each has an open file.
-const RECEIVERS_MAX: usize = 256;
+/// How many subscriptions have their own topic at most. Each has an open file, and so has each topic that one has joined (`ALL_JOINED_MAX`).
+const OWN_TOPICS_MAX: usize = 256;
 
 /// How many topics of others a subscription can take payloads from, and how many all of them can.
 const JOINED_MAX: usize = 8;
 const ALL_JOINED_MAX: usize = 256;
 
-/// One that a subscription has joined makes room for another one after so many messages of all subscriptions since it was used. Messages may ask for any
-/// topic, so what is in use never does.
+/// A joined topic may be replaced by another one when the process has received so many messages since it last used that topic. Messages may ask for any topic,
+/// so one that is in use is never replaced.
 const UNUSED_FOR: u64 = 1024;
 
 /// How many joined topics that were given up are remembered: publishers may still rely on them.
@@ -88,7 +88,7 @@ impl Receivers {
         let key = (subscription, topic);
         let replaced = inner.all.insert(key, (now, Arc::new(receiver)));
         inner.given_up.remove(&key);
-        let is_surplus = inner.count(|key| !is_joined(key)) > RECEIVERS_MAX;
+        let is_surplus = inner.count(|key| !is_joined(key)) > OWN_TOPICS_MAX;
         let oldest = inner.oldest(|key| !is_joined(key)).filter(|_| is_surplus);
         let keys: Vec<_> =
             inner.all.keys().filter(|key| oldest.is_some_and(|(old, _)| old.0 == key.0)).copied().collect();
@@ -120,6 +120,13 @@ impl Receivers {
     /// Whether there is one that still takes.
     pub(super) fn takes(&self, subscription: Gid, topic: Gid) -> bool {
         lock(&self.0).all.get(&(subscription, topic)).is_some_and(|(_, receiver)| !receiver.is_cut_off())
+    }
+
+    /// Subscriptions whose own topic the core has taken away.
+    pub(super) fn cut_off(&self) -> Vec<Gid> {
+        let inner = lock(&self.0);
+        let cut_off = inner.all.iter().filter(|(key, (_, receiver))| !is_joined(key) && receiver.is_cut_off());
+        cut_off.map(|(key, _)| key.0).collect()
     }
 
     /// Whether a subscription has ever taken from a topic that it has joined, as far as is remembered.

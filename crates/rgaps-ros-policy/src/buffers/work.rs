@@ -1,4 +1,4 @@
-//! What waits for the manager and may be done later, in a thread that ends when nothing is left: middleware calls from threads that must not wait.
+//! Jobs that wait for the manager, done by a thread that ends when none is left: middleware calls this crate from threads that must not wait.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
