@@ -51,9 +51,29 @@ constexpr std::int32_t CPU = 1;
 constexpr const char *name_of(const ManagedTensor *) { return "dltensor"; }
 constexpr const char *name_of(const ManagedTensorVersioned *) { return "dltensor_versioned"; }
 
-/// What keeps the memory of arrays: the read or write, and after a write its bytes.
+/// Keeps an object of Python. May be dropped by any thread, as arrays are.
+class KeptObject {
+ public:
+  explicit KeptObject(py::object object) : object_(object.release().ptr()) {}
+  KeptObject(const KeptObject &) = delete;
+  KeptObject &operator=(const KeptObject &) = delete;
+  ~KeptObject() {
+    if (Py_IsInitialized() == 0) { return; }
+    const auto state = PyGILState_Ensure();
+    Py_XDECREF(object_);
+    PyGILState_Release(state);
+  }
+
+ private:
+  PyObject *object_;
+};
+
+/// What keeps the memory of arrays: the read or write, and after a write its bytes. Their end is ordered on the stream, so that is kept longer.
 template <bool IsWrite>
 struct Kept {
+  explicit Kept(py::object stream_object) : stream(std::move(stream_object)) {}
+
+  KeptObject stream;
   Handle<IsWrite> handle;
   ReadHandle afterwards;
   std::uint8_t *data;
@@ -145,7 +165,7 @@ template <bool IsWrite>
 class Array {
  public:
   Array(Handle<IsWrite> handle, std::size_t count, py::object data, Stream stream, py::object stream_object)
-      : kept_(std::make_shared<Kept<IsWrite>>()), count_(count), data_(std::move(data)), stream_(stream), stream_object_(std::move(stream_object)), device_(handle.get_device()) {
+      : kept_(std::make_shared<Kept<IsWrite>>(std::move(stream_object))), count_(count), data_(std::move(data)), stream_(stream), device_(handle.get_device()) {
     kept_->data = const_cast<std::uint8_t *>(handle.get_ptr());
     kept_->handle = std::move(handle);
   }
@@ -205,8 +225,6 @@ class Array {
   /// The message's bytes.
   py::object data_;
   Stream stream_;
-  /// So that it lives as long as this.
-  py::object stream_object_;
   Device device_;
 };
 
@@ -290,11 +308,11 @@ PYBIND11_MODULE(_rgaps_buffer_backend, module) {
   add_array<true>(module, "WriteHandle", "_WriteMemory", "Bytes to write. End it before the message is published, and write no more then.");
   module.def("allocate_buffer", &allocate, py::arg("count"),
              "Allocates the bytes of a message (a rosidl_buffer.Buffer) in the process's pool. A full pool drops what subscriptions have not taken, oldest first.");
-  module.def("from_output_buffer", &output, py::arg("buffer"), py::arg("stream") = py::none(), "A message's bytes, to write by work of a stream.");
+  module.def("from_output_buffer", &output, py::arg("buffer"), py::arg("stream") = py::none(), "A message's bytes, which allocate_buffer allocated, to write by work of a stream. TypeError for other bytes.");
   module.def("from_input_buffer", &input, py::arg("buffer"), py::arg("stream") = py::none(),
              "A message's bytes, to read by work of a stream. Bytes outside a pool are copied into one. Waits at most a second for bytes that are later than "
-             "their message.");
-  module.def("statistics", &counters, "Counters of the process's buffers, as in buffer.hpp.");
+             "their message, and at most 10 for the manager if their publisher's pool is not mapped yet.");
+  module.def("statistics", &counters, "Counters of the process's buffers (a dict): allocated, published, as_bytes, copied, received, refused, reached, used_bytes; docs/rosidl-buffer.md explains them.");
 }
 
 }  // namespace rgaps_buffer_backend

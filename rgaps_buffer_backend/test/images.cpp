@@ -30,7 +30,8 @@ const std::size_t BYTES = std::size_t{3} * WIDTH * HEIGHT;
 
 /// Keep-last 10, and transient-local if a test says so.
 rclcpp::QoS qos() {
-  rclcpp::QoS qos(10);
+  // So deep that nothing is lost, however late a program runs.
+  rclcpp::QoS qos(100);
   return std::getenv("IMAGES_LATCHED") ? qos.transient_local() : qos;
 }
 
@@ -118,14 +119,14 @@ int publish(std::uint64_t count, double rate, std::size_t reached, std::size_t o
 
 int relay(std::uint64_t count, std::size_t reached) {
   auto node = std::make_shared<rclcpp::Node>("relay");
-  auto publisher = node->create_publisher<Image>("/relayed", rclcpp::QoS(10));
+  auto publisher = node->create_publisher<Image>("/relayed", qos());
   { auto first = buffers::allocate_buffer(1); }
   std::printf("waits\n");
   std::fflush(stdout);
   if (!spin_until(node, [&] { return buffers::statistics().reached == reached; })) { return 1; }
   std::uint64_t relayed = 0;
   auto subscription = node->create_subscription<Image>(
-      "/pictures", rclcpp::QoS(10), [&](Image::UniquePtr message) { publisher->publish(std::move(message)); ++relayed; }, accepting("rgaps"));
+      "/pictures", qos(), [&](Image::UniquePtr message) { publisher->publish(std::move(message)); ++relayed; }, accepting("rgaps"));
   spin_until(node, [&] { return relayed == count; });
   print_statistics("relay");
   wait_for_the_end();

@@ -50,7 +50,7 @@ def refuses(error, call):
 
 def publish(count, rate, reached, others):
     node = rclpy.create_node('camera')
-    publisher = node.create_publisher(Image, '/pictures', QoSProfile(depth=10))
+    publisher = node.create_publisher(Image, '/pictures', QoSProfile(depth=100))
     first = buffers.allocate_buffer(1)
     refuses(TypeError, functools.partial(buffers.from_output_buffer, first, -1))
     spin_until(node, lambda: buffers.statistics()['reached'] == reached and publisher.get_subscription_count() == reached + others)
@@ -94,7 +94,7 @@ def take(topic, count, backends):
             got['failed'] += 1
             print(f'picture {number}: {error}', file=sys.stderr)
 
-    node.create_subscription(Image, topic, add, QoSProfile(depth=10), acceptable_buffer_backends=backends)
+    node.create_subscription(Image, topic, add, QoSProfile(depth=100), acceptable_buffer_backends=backends)
     print('waits', flush=True)
     spin_until(node, lambda: last >= count)
     print_statistics('subscriber')

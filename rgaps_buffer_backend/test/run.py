@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of the rosidl::Buffer backend with plain sensor_msgs/Image, under the RMWs that have such backends.
 
-usage: run.py BUILD_FOLDER [TEST ...]
+usage: run.py BUILD_FOLDER [TEST ...]      BUILD_FOLDER: build/rgaps_buffer_backend of the workspace
 
 ROS 2 and the workspace must be sourced. As root, each run gets its own network namespace, so that it sees no other topics. Tests that cannot run
 here are listed with `skipped:`.
@@ -283,7 +283,7 @@ TESTS = [the_plugin_keeps_the_contract_of_its_interface, four_subscribers_read_e
 
 
 def main():
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or not os.path.exists(os.path.join(sys.argv[1], 'test', 'images')):
         sys.exit(__doc__)
     build, *names = sys.argv[1:]
     unknown = set(names) - {test.__name__ for test in TESTS}

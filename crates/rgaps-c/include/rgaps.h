@@ -952,11 +952,11 @@ typedef struct {
    */
   uint64_t copied;
   /**
-   * Payloads that were received.
+   * Descriptors that were received.
    */
   uint64_t received;
   /**
-   * Received payloads that could not be taken.
+   * Descriptors whose payload turned out to be missing, lost or invalid.
    */
   uint64_t refused;
   /**
@@ -1851,7 +1851,7 @@ rgaps_status_t rgaps_ros_buffer_allocate(uint64_t bytes,
                                          rgaps_ros_buffer_t **buffer);
 
 /**
- * How many bytes it has. For a payload that cannot be read, what its descriptor says. 0 if the handle is invalid.
+ * How many bytes it has. Until a read succeeds, a received buffer has only what its descriptor says, less than 4 GiB. 0 if the handle is invalid.
  */
 uint64_t rgaps_ros_buffer_bytes(const rgaps_ros_buffer_t *buffer);
 

@@ -65,9 +65,9 @@ pub struct rgaps_ros_buffers_statistics_t {
     pub as_bytes: u64,
     /// Copies on the device: of buffers that were written after publication, came from another process, or were cloned while they were filled.
     pub copied: u64,
-    /// Payloads that were received.
+    /// Descriptors that were received.
     pub received: u64,
-    /// Received payloads that could not be taken.
+    /// Descriptors whose payload turned out to be missing, lost or invalid.
     pub refused: u64,
     /// Subscriptions, in this process and others, that a payload of this process reaches now.
     pub reached: u64,
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn rgaps_ros_buffer_allocate(
     })
 }
 
-/// How many bytes it has. For a payload that cannot be read, what its descriptor says. 0 if the handle is invalid.
+/// How many bytes it has. Until a read succeeds, a received buffer has only what its descriptor says, less than 4 GiB. 0 if the handle is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_ros_buffer_bytes(buffer: *const rgaps_ros_buffer_t) -> u64 {
     guard_or(|| Ok(look_up(buffer)?.len())).unwrap_or(0)

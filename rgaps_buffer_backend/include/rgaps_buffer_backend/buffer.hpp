@@ -71,7 +71,7 @@ class BufferImpl : public rosidl::BufferImplBase<std::uint8_t> {
   static std::unique_ptr<BufferImpl> allocate(std::size_t count);
 
   std::string get_backend_type() const override { return "rgaps"; }
-  /// For a payload that cannot be read, what its descriptor says.
+  /// Bytes. Until a read succeeds, a received buffer has only what its descriptor says, less than 4 GiB; 0 if that is invalid.
   std::size_t size() const override;
   /// A copy in host memory. Throws Error, also if the payload cannot be read; never returns other bytes.
   std::unique_ptr<rosidl::BufferImplBase<std::uint8_t>> to_cpu() const override;
@@ -143,9 +143,9 @@ struct Statistics {
   std::uint64_t as_bytes;
   /// Copies on the device: of buffers that were written after publication, came from another process, or were cloned while they were filled.
   std::uint64_t copied;
-  /// Payloads that were received.
+  /// Descriptors that were received.
   std::uint64_t received;
-  /// Received payloads that could not be taken.
+  /// Descriptors whose payload turned out to be missing, lost or invalid.
   std::uint64_t refused;
   /// Subscriptions, in this process and others, that a payload of this process reaches now.
   std::uint64_t reached;
