@@ -812,6 +812,12 @@ fn a_payload_that_cannot_be_had_is_published_as_such() {
     let relayed = viewer.receive(&relay.describe(&lost, gid(2)).unwrap());
     assert!(relayed.is_lost() && why(&relayed).contains("could not read the message"));
     assert_eq!((relay.statistics().published, relay.statistics().as_bytes), (0, 0));
+    // One that never comes is waited for once, not for each subscription: that costs 1 s.
+    let handle = MessageHandle { sequence: 1000, ..descriptor.handle };
+    let missing = relay.receive(&Descriptor { handle, ..descriptor });
+    for _ in 0..200 {
+        assert!(viewer.receive(&relay.describe(&missing, gid(2)).unwrap()).is_lost());
+    }
 }
 
 #[test]

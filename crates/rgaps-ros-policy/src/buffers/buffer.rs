@@ -207,14 +207,14 @@ impl Buffer {
         payload.arrive()
     }
 
-    /// As `await_payload`, but never waits.
-    pub(super) fn poll_payload(&self) -> Result<(), BufferError> {
+    /// As `await_payload`, for a publication. Waits only if `may_wait`, and if nobody has waited in vain for this payload.
+    pub(super) fn await_to_publish(&self, may_wait: bool) -> Result<(), BufferError> {
         let payload = match &*lock(&self.content) {
             Content::Filling(_) => return Ok(()),
             Content::Complete(payload) => payload.clone(),
             Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
         };
-        payload.poll()
+        if may_wait { payload.arrive_once() } else { payload.poll() }
     }
 
     /// All of it, in host memory.

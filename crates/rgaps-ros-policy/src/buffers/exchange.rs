@@ -356,10 +356,7 @@ impl Buffers {
 
     fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
         let peer = self.0.peers.get(gid).ok_or(NotDescribed::Unknown(gid))?;
-        let readable = match self.0.peers.has_failed() {
-            true => buffer.poll_payload(),
-            false => buffer.await_payload(),
-        };
+        let readable = buffer.await_to_publish(!self.0.peers.has_failed());
         // What cannot be read has no bytes that the middleware could send instead.
         if let Err(error) = readable {
             if matches!(error, BufferError::Take(TakeError::Pool { .. })) {

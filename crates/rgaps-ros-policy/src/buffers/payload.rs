@@ -102,6 +102,8 @@ pub(super) struct Payload {
     sent: Mutex<HashMap<Gid, Sent>>,
     /// Whether it cannot be read.
     is_lost: AtomicBool,
+    /// Whether somebody has waited for it in vain.
+    was_awaited: AtomicBool,
     lane: Arc<Lane>,
 }
 
@@ -153,7 +155,16 @@ impl Payload {
 
     fn new(of: Arc<Shared>, handle: MessageHandle, asks: Option<(u64, Join)>, source: Source, lane: Arc<Lane>) -> Self {
         let (source, sent) = (Mutex::new(source), Mutex::default());
-        Self { of, handle, asks, source, sent, is_lost: AtomicBool::new(false), lane }
+        Self {
+            of,
+            handle,
+            asks,
+            source,
+            sent,
+            is_lost: AtomicBool::new(false),
+            was_awaited: AtomicBool::new(false),
+            lane,
+        }
     }
 
     /// Whether it cannot be read. Does not wait for a read that waits.
@@ -283,6 +294,14 @@ impl Payload {
     pub(super) fn arrive(&self) -> Result<(), BufferError> {
         self.come_within(ARRIVAL_TIMEOUT)?;
         self.check_completed()
+    }
+
+    /// As `arrive`, but waits only if that was not in vain before: a relay publishes it once for each subscription.
+    pub(super) fn arrive_once(&self) -> Result<(), BufferError> {
+        if self.was_awaited.load(Ordering::Relaxed) {
+            return self.poll();
+        }
+        self.arrive().inspect_err(|_| self.was_awaited.store(true, Ordering::Relaxed))
     }
 
     /// As `arrive`, but never waits.
