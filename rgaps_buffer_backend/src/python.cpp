@@ -54,17 +54,26 @@ constexpr const char *name_of(const ManagedTensorVersioned *) { return "dltensor
 /// Keeps an object of Python. May be dropped by any thread, as arrays are.
 class KeptObject {
  public:
-  explicit KeptObject(py::object object) : object_(object.release().ptr()) {}
+  explicit KeptObject(py::object object) : object_(object.is_none() ? nullptr : object.release().ptr()) {}
   KeptObject(const KeptObject &) = delete;
   KeptObject &operator=(const KeptObject &) = delete;
   ~KeptObject() {
-    if (Py_IsInitialized() == 0) { return; }
+    if (object_ == nullptr || Py_IsInitialized() == 0 || is_finalizing()) { return; }
     const auto state = PyGILState_Ensure();
-    Py_XDECREF(object_);
+    Py_DECREF(object_);
     PyGILState_Release(state);
   }
 
  private:
+  /// Then no thread may take the interpreter's lock.
+  static bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing() != 0;
+#else
+    return _Py_IsFinalizing() != 0;
+#endif
+  }
+
   PyObject *object_;
 };
 

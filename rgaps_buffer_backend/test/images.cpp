@@ -28,9 +28,8 @@ namespace {
 const std::uint32_t WIDTH = 640, HEIGHT = std::getenv("IMAGES_HEIGHT") ? std::stoul(std::getenv("IMAGES_HEIGHT")) : 480;
 const std::size_t BYTES = std::size_t{3} * WIDTH * HEIGHT;
 
-/// Keep-last 10, and transient-local if a test says so.
+/// So deep that nothing is lost, however late a program runs; transient-local if a test says so.
 rclcpp::QoS qos() {
-  // So deep that nothing is lost, however late a program runs.
   rclcpp::QoS qos(100);
   return std::getenv("IMAGES_LATCHED") ? qos.transient_local() : qos;
 }

@@ -502,16 +502,21 @@ fn a_stopped_manager_delays_the_publication_of_a_received_message_once() {
     connect(&relay, &viewer, 2..20, None);
     drop(filled(&relay, 0));
     rgaps_testing::until("all are reached", || relay.statistics().reached == 18);
-    let descriptor = camera.describe(&filled(&camera, 9), gid(1)).unwrap();
+    let descriptors = [1, 2, 3, 4, 5].map(|fill| camera.describe(&filled(&camera, fill), gid(1)).unwrap());
     manager.stop().unwrap();
-    let received = relay.receive(&descriptor);
+    let received = descriptors.map(|descriptor| relay.receive(&descriptor));
     // The manager maps the camera's pool. One of them waits for that, which costs 10 s.
-    for number in 2..20 {
-        assert!(viewer.receive(&relay.describe(&received, gid(number)).unwrap()).is_lost());
+    for (number, received) in (2..20).flat_map(|number| received.iter().map(move |received| (number, received))) {
+        assert!(viewer.receive(&relay.describe(received, gid(number)).unwrap()).is_lost());
     }
+    // Bytes of this process are published as ever.
+    let own = viewer.receive(&relay.describe(&filled(&relay, 6), gid(2)).unwrap());
     manager.go_on().unwrap();
-    rgaps_testing::until("it is mapped", || received.to_vec().is_ok());
-    assert!(is_filled(&viewer.receive(&relay.describe(&received, gid(2)).unwrap()), 9));
+    assert!(is_filled(&own, 6));
+    rgaps_testing::until("it is mapped", || received[4].to_vec().is_ok());
+    for (received, fill) in received.iter().zip(1..) {
+        assert!(is_filled(&viewer.receive(&relay.describe(received, gid(2)).unwrap()), fill));
+    }
 }
 
 #[test]

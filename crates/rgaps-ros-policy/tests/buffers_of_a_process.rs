@@ -62,10 +62,9 @@ fn a_manager_that_does_not_answer_delays_discovery_once() {
     let process = ProcessBuffers::new();
     manager.stop().expect("it stops");
     // Each that waits costs 10 s.
-    process.publisher_discovered("1:-:-:").expect_err("nothing answers");
     for _ in 0..20 {
-        assert!(!process.publisher_discovered("1:-:-:").expect("it did not wait"));
         assert_eq!(process.metadata(), "1:-:-:");
+        assert!(!process.publisher_discovered("1:-:-:").expect("it did not wait"));
     }
     manager.go_on().expect("it goes on");
     rgaps_testing::until("a later discovery reaches it", || {

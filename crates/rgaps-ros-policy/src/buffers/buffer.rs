@@ -207,14 +207,14 @@ impl Buffer {
         payload.arrive()
     }
 
-    /// As `await_payload`, for a publication. Waits only if `may_wait`, and if nobody has waited in vain for this payload.
-    pub(super) fn await_to_publish(&self, may_wait: bool) -> Result<(), BufferError> {
+    /// As `await_payload`, for a publication: it does not wait again after that was in vain.
+    pub(super) fn await_to_publish(&self) -> Result<(), BufferError> {
         let payload = match &*lock(&self.content) {
             Content::Filling(_) => return Ok(()),
             Content::Complete(payload) => payload.clone(),
             Content::Lost(why) => return Err(BufferError::Lost(why.clone())),
         };
-        if may_wait { payload.arrive_once() } else { payload.poll() }
+        payload.arrive_to_publish()
     }
 
     /// All of it, in host memory.

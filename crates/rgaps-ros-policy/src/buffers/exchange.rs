@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rgaps::types::Bytes;
-use rgaps::{History, Node, NodeError, Pool, Publisher, SessionError, SubscriberQos, TakeError};
+use rgaps::{History, Node, NodeError, Pool, Publisher, SubscriberQos};
 
 use super::buffer::Buffer;
 use super::descriptor::Descriptor;
@@ -16,9 +16,9 @@ use super::groups::Groups;
 use super::joins::{Join, JoinError, Joins};
 use super::payload::{BYTES_MAX, BufferError, Receiver};
 use super::peer::{Peer, Place};
-use super::peers::{Peers, is_recent};
-use super::receivers::Receivers;
-use super::shared::{Shared, count};
+use super::peers::Peers;
+use super::receivers::{OWN_TOPICS_MAX, Receivers};
+use super::shared::{Shared, count, has_timed_out, is_recent};
 use super::work::Work;
 
 /// The depth of a subscription whose QoS the middleware does not tell.
@@ -28,7 +28,7 @@ const DEPTH_UNKNOWN: u32 = 256;
 const SLACK: u32 = 64;
 
 /// How many requests to join a topic are counted: descriptors may ask for any.
-const REQUESTS_MAX: usize = 256;
+const REQUESTS_MAX: usize = 4096;
 
 /// For how many subscriptions of this process the depth is remembered.
 const DEPTHS_MAX: usize = 4096;
@@ -131,12 +131,16 @@ enum Job {
     Note,
 }
 
-/// Subscriptions whose subscriber could not be made, when that last failed, and when it was last tried for all of them.
+/// Subscriptions whose subscriber could not be made.
 #[derive(Debug, Default)]
 struct Missing {
     all: HashSet<Gid>,
+    /// When the manager last did not answer for one.
     failed: Option<Instant>,
+    /// When all were last tried.
     tried: Option<Instant>,
+    /// When cut-off ones were last looked for.
+    searched: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -216,8 +220,7 @@ impl Buffers {
         let number = self.0.created.fetch_add(1, Ordering::Relaxed);
         depths.insert(gid, (number, depth));
         drop(depths);
-        if is_recent(lock(&self.0.missing).failed) {
-            lock(&self.0.missing).all.insert(gid);
+        if self.0.is_put_off(gid) {
             return Ok(());
         }
         self.take_from(gid, gid)
@@ -226,29 +229,28 @@ impl Buffers {
     /// Has subscribers made that are missing, unless that was tried a moment ago. Called whenever something hints that a manager answers. Never waits.
     pub(super) fn take_missing(&self) {
         let mut missing = lock(&self.0.missing);
-        if is_recent(missing.tried) {
-            return;
+        if !is_recent(missing.searched) {
+            missing.searched = Some(Instant::now());
+            missing.all.extend(self.0.own.cut_off());
         }
-        missing.tried = Some(Instant::now());
-        missing.all.extend(self.0.own.cut_off());
-        let some_are_missing = !missing.all.is_empty();
-        drop(missing);
-        if some_are_missing {
-            self.later(Job::TakeMissing);
+        let is_due = !missing.all.is_empty() && !is_recent(missing.tried);
+        if is_due && self.later(Job::TakeMissing) {
+            missing.tried = Some(Instant::now());
         }
     }
 
-    /// Makes the subscribers that are missing. Waits for the manager.
+    /// Makes the subscribers that are missing, of the newest subscriptions first. Waits for the manager.
     fn take_missing_now(&self) {
-        let all: Vec<_> = lock(&self.0.missing).all.iter().copied().collect();
-        for gid in all {
-            if self.0.own.takes(gid, gid) {
-                lock(&self.0.missing).all.remove(&gid);
-            } else if self.take_from(gid, gid).is_err_and(|error| has_timed_out(&error)) {
-                // The others would wait in vain, too.
-                return;
-            }
-        }
+        let mut all: Vec<_> = lock(&self.0.missing).all.drain().collect();
+        let depths = lock(&self.0.depths).clone();
+        all.sort_by_key(|gid| std::cmp::Reverse(depths.get(gid).map(|(number, _)| *number)));
+        all.truncate(OWN_TOPICS_MAX);
+        let mut missing = all.iter().filter(|gid| !self.0.own.takes(**gid, **gid));
+        // If one waits in vain, the others would, too.
+        let failed = missing.find(|gid| self.take_from(**gid, **gid).is_err_and(|error| has_timed_out(&error)));
+        let mut left = lock(&self.0.missing);
+        left.all.extend(failed.into_iter().chain(missing));
+        left.tried = Some(Instant::now());
     }
 
     /// Makes a subscription take payloads from the topic of this one or another.
@@ -356,12 +358,8 @@ impl Buffers {
 
     fn try_describe(&self, buffer: &Buffer, gid: Gid) -> Result<Descriptor, NotDescribed> {
         let peer = self.0.peers.get(gid).ok_or(NotDescribed::Unknown(gid))?;
-        let readable = buffer.await_to_publish(!self.0.peers.has_failed());
         // What cannot be read has no bytes that the middleware could send instead.
-        if let Err(error) = readable {
-            if matches!(error, BufferError::Take(TakeError::Pool { .. })) {
-                self.0.peers.note_failure();
-            }
+        if buffer.await_to_publish().is_err() {
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
         if self.0.shared.made_pool().is_none() {
@@ -445,6 +443,7 @@ impl Buffers {
         if !takes && (is_own() || self.0.own.has_joined(subscription, topic)) {
             self.later(Job::TakeAgain(process, Join { subscription, leader: topic }));
         }
+        self.take_missing();
         for (process, join) in self.0.shared.take_asked() {
             if self.should_request(process, join) {
                 self.later(Job::Join(process, join));
@@ -463,9 +462,14 @@ impl Buffers {
         // What cannot be done, a later message asks for again.
         if self.0.own.may_take(subscription, topic) {
             let _ = self.take_from(subscription, topic);
-        } else if self.should_request(process, Join::none(subscription)) {
+        } else if self.was_requested(process, join) && self.should_request(process, Join::none(subscription)) {
             let _ = self.0.joins.tell(&self.0.shared.node, process, Join::none(subscription));
         }
+    }
+
+    /// Whether that process has asked for it with a payload. Anybody can send descriptors.
+    fn was_requested(&self, process: u64, join: Join) -> bool {
+        lock(&self.0.requests).contains_key(&(process, join))
     }
 
     /// True for request 1, 2, 4, 8, ...: each message repeats the request, and what an earlier one has caused may have been lost.
@@ -486,6 +490,7 @@ impl Buffers {
             }
             self.take_from(join.subscription, join.leader)?;
         }
+        lock(&self.0.requests).remove(&(process, Join::none(join.subscription)));
         self.0.joins.tell(&self.0.shared.node, process, join)
     }
 
@@ -539,6 +544,16 @@ impl Inner {
         peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peers.get(of)).any(|of| of.is_reached())
     }
 
+    /// Whether the subscriber of a subscription is made later, since the manager has not answered a moment ago.
+    fn is_put_off(&self, gid: Gid) -> bool {
+        let mut missing = lock(&self.missing);
+        let is_put_off = is_recent(missing.failed) && missing.all.len() < DEPTHS_MAX;
+        if is_put_off {
+            missing.all.insert(gid);
+        }
+        is_put_off
+    }
+
     /// Notes whether the subscriber of a subscription's own topic could be made.
     fn note_taking(&self, gid: Gid, error: Option<&NodeError>) {
         let mut missing = lock(&self.missing);
@@ -562,10 +577,6 @@ impl Inner {
             peer.note_join(leader, since);
         }
     }
-}
-
-fn has_timed_out(error: &NodeError) -> bool {
-    matches!(error, NodeError::Session(SessionError::TimedOut { .. }))
 }
 
 /// Whether endpoints with this metadata and those of this process understand each other.

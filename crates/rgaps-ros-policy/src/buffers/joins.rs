@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use rgaps::types::Bytes;
 use rgaps::{Durability, Node, NodeError, PublishError, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos};
@@ -46,7 +46,7 @@ impl Join {
 /// What this process is told and tells.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    told: OnceLock<Subscriber<Bytes>>,
+    told: Mutex<Option<Arc<Subscriber<Bytes>>>>,
     /// Whether what has come is about to be noted.
     is_noting: AtomicBool,
     /// By process.
@@ -62,25 +62,31 @@ impl Joins {
     pub(super) fn listen(&self, node: &Node, process: u64) -> Result<(), NodeError> {
         if !self.is_listening() {
             let qos = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
-            let _ = self.told.set(node.subscriber_with(&topic(process), qos)?);
+            let told = node.subscriber_with(&topic(process), qos)?;
+            let cut_off = lock(&self.told).replace(Arc::new(told));
+            drop(cut_off);
         }
         Ok(())
     }
 
     /// Whether it listens.
     pub(super) fn is_listening(&self) -> bool {
-        self.told.get().is_some()
+        self.told().is_some()
+    }
+
+    fn told(&self) -> Option<Arc<Subscriber<Bytes>>> {
+        lock(&self.told).clone().filter(|told| !told.is_cut_off())
     }
 
     /// Whether something has come that nobody is about to note: true for one caller, until `take` or `put_off`. Never waits.
     pub(super) fn claim_news(&self) -> bool {
-        self.told.get().is_some_and(|told| told.ready_count(1) > 0) && !self.is_noting.swap(true, Ordering::AcqRel)
+        self.told().is_some_and(|told| told.ready_count(1) > 0) && !self.is_noting.swap(true, Ordering::AcqRel)
     }
 
     /// What has come. May wait for the manager or a device.
     pub(super) fn take(&self) -> Vec<Join> {
         self.is_noting.store(false, Ordering::Release);
-        let Some(told) = self.told.get() else { return Vec::new() };
+        let Some(told) = self.told() else { return Vec::new() };
         let samples = std::iter::from_fn(|| told.take().ok().flatten());
         samples.filter_map(|sample| Join::of(&sample)).collect()
     }
@@ -93,6 +99,7 @@ impl Joins {
     /// Tells a process of a join. It learns of it when its host is linked, and never if it has ended.
     pub(super) fn tell(&self, node: &Node, process: u64, join: Join) -> Result<(), JoinError> {
         let mut telling = lock(&self.telling);
+        telling.retain(|_, publisher| !publisher.is_cut_off());
         if telling.len() >= TELLING_MAX && !telling.contains_key(&process) {
             telling.clear();
         }

@@ -19,7 +19,7 @@ use rgaps::{
 use super::gid::{Gid, lock};
 use super::joins::Join;
 use super::lane::{Lane, Lanes};
-use super::shared::{Shared, count};
+use super::shared::{Shared, count, has_timed_out};
 
 /// The longest payload that a descriptor can name: a serialized message has no more bytes.
 pub(super) const BYTES_MAX: u64 = u32::MAX as u64;
@@ -102,6 +102,8 @@ pub(super) struct Payload {
     sent: Mutex<HashMap<Gid, Sent>>,
     /// Whether it cannot be read.
     is_lost: AtomicBool,
+    /// Whether it is here: of this process, or taken, or known to be lost.
+    has_come: AtomicBool,
     /// Whether somebody has waited for it in vain.
     was_awaited: AtomicBool,
     lane: Arc<Lane>,
@@ -154,6 +156,7 @@ impl Payload {
     }
 
     fn new(of: Arc<Shared>, handle: MessageHandle, asks: Option<(u64, Join)>, source: Source, lane: Arc<Lane>) -> Self {
+        let has_come = AtomicBool::new(!matches!(source, Source::Coming(_)));
         let (source, sent) = (Mutex::new(source), Mutex::default());
         Self {
             of,
@@ -162,6 +165,7 @@ impl Payload {
             source,
             sent,
             is_lost: AtomicBool::new(false),
+            has_come,
             was_awaited: AtomicBool::new(false),
             lane,
         }
@@ -268,6 +272,7 @@ impl Payload {
     fn take_within(&self, source: &mut Source, timeout: Duration) -> Result<(), BufferError> {
         if let Source::Coming(receiver) = &*source {
             *source = receiver.clone().take(&self.handle, timeout, self.lane())?;
+            self.has_come.store(!matches!(*source, Source::Coming(_)), Ordering::Relaxed);
             match *source {
                 Source::Lost(_) => {
                     self.is_lost.store(true, Ordering::Relaxed);
@@ -296,17 +301,19 @@ impl Payload {
         self.check_completed()
     }
 
-    /// As `arrive`, but waits only if that was not in vain before: a relay publishes it once for each subscription.
-    pub(super) fn arrive_once(&self) -> Result<(), BufferError> {
-        if self.was_awaited.load(Ordering::Relaxed) {
-            return self.poll();
+    /// As `arrive`, for a publication, of which there is one for each subscription. Waits only if that was not in vain before: for this payload, or a moment
+    /// ago for the manager.
+    pub(super) fn arrive_to_publish(&self) -> Result<(), BufferError> {
+        let may_wait = !self.was_awaited.load(Ordering::Relaxed) && !self.of.is_manager_silent();
+        if !may_wait && !self.has_come.load(Ordering::Relaxed) && self.is_still_to_come() {
+            return Err(still_to_come());
         }
-        self.arrive().inspect_err(|_| self.was_awaited.store(true, Ordering::Relaxed))
-    }
-
-    /// As `arrive`, but never waits.
-    pub(super) fn poll(&self) -> Result<(), BufferError> {
-        if self.is_still_to_come() { Err(still_to_come()) } else { self.arrive() }
+        self.arrive().inspect_err(|error| {
+            self.was_awaited.store(true, Ordering::Relaxed);
+            if matches!(error, BufferError::Take(TakeError::Pool { source, .. }) if has_timed_out(source)) {
+                self.of.note_silence();
+            }
+        })
     }
 
     fn with_source<R>(&self, body: impl FnOnce(&Source) -> Result<R, BufferError>) -> Result<R, BufferError> {

@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rgaps::types::Bytes;
-use rgaps::{NodeError, Publisher, SessionError};
+use rgaps::{NodeError, Publisher};
 
 use super::gid::{Gid, lock};
 use super::peer::{Peer, Place};
-use super::shared::Shared;
+use super::shared::{Shared, has_timed_out, is_recent};
 
 /// How many are known at most.
 const PEERS_MAX: usize = 4096;
@@ -19,14 +19,10 @@ const PEERS_MAX: usize = 4096;
 /// How many publishers there are at most to subscriptions that are absent. Each costs the host some memory.
 const ABSENT_PUBLISHERS_MAX: usize = 64;
 
-/// The time between two rounds that make missing publishers: those that were given up, cut off or could not be made. For as long, no message waits for the
-/// manager after one has waited in vain.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
-
-/// How many publishers a round makes to subscriptions that were reached once.
+/// How many publishers a round (each `RETRY_DELAY`) makes that were given up, cut off or could not be made, to subscriptions that were reached once.
 const RETRIES: usize = 16;
 
-/// How many publishers a round makes to the other subscriptions.
+/// How many it makes to the other subscriptions.
 const RETRIES_NEVER_REACHED: usize = 4;
 
 #[derive(Debug, Default)]
@@ -40,11 +36,6 @@ pub(super) struct Peers {
     reconnected: Mutex<Option<Instant>>,
     /// When a message has last waited for what could not be made.
     failed: Mutex<Option<Instant>>,
-}
-
-/// Whether less than `RETRY_DELAY` has passed since.
-pub(super) fn is_recent(at: Option<Instant>) -> bool {
-    at.is_some_and(|at| at.elapsed() < RETRY_DELAY)
 }
 
 impl Peers {
@@ -109,7 +100,7 @@ impl Peers {
         let (reached, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(|peer| peer.was_reached());
         for peer in reached.iter().take(RETRIES).chain(others.iter().take(RETRIES_NEVER_REACHED)) {
             // The others would wait in vain, too.
-            if let Err(NodeError::Session(SessionError::TimedOut { .. })) = self.make_publisher(peer, shared, false) {
+            if self.make_publisher(peer, shared, false).is_err_and(|error| has_timed_out(&error)) {
                 return;
             }
         }

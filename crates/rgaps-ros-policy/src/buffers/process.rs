@@ -5,22 +5,20 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rgaps::device::Choice;
 use rgaps::{Node, NodeError};
 
 use super::exchange::{Buffers, VERSION, is_of_this_version};
 use super::gid::{Gid, lock};
+use super::shared::{has_timed_out, is_recent};
 
 /// How many subscriptions are remembered by a process that has not used buffers: of its own, and of those discovered. The oldest are forgotten.
 const REMEMBERED_MAX: usize = 4096;
 
 /// How many others are remembered for each of these.
 const OTHERS_MAX: usize = 16;
-
-/// How long the process waits before it looks for a manager again.
-const MANAGER_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Names the device that works on the process's buffers, like a node's device: `cuda:1`. Unset or empty: that of the host's pools.
 const DEVICE: &str = "RGAPS_BUFFERS_DEVICE";
@@ -35,7 +33,7 @@ pub struct ProcessBuffers {
     remembered: Mutex<Remembered>,
 }
 
-/// When no manager was found last, and when none could be started or answered.
+/// When no manager was found last, and when none could be started or none answered.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     search: Option<Instant>,
@@ -45,8 +43,7 @@ struct Failures {
 impl Failures {
     /// Whether a try would fail again, most probably.
     fn are_recent(&self, may_start: bool) -> bool {
-        let at = if may_start { self.start } else { self.search.max(self.start) };
-        at.is_some_and(|at| at.elapsed() < MANAGER_RETRY_DELAY)
+        is_recent(if may_start { self.start } else { self.search })
     }
 }
 
@@ -112,8 +109,8 @@ impl ProcessBuffers {
         true
     }
 
-    /// To be called when a subscription that takes buffers discovers a publisher that may send some. Starts a manager if none runs, and waits for it at most
-    /// 10 s. False if it sends bytes: it is of another version, or this process has failed to reach a manager a moment ago. After that or an error, the
+    /// To be called when a subscription that takes buffers discovers a publisher that may send some. Starts a manager if none runs, and waits for it: at most
+    /// 10 s, and for as long while another thread does. False if it sends bytes: it is of another version, or this process has failed to reach a manager a moment ago. After that or an error, the
     /// next discovery tries again.
     pub fn publisher_discovered(&self, metadata: &str) -> Result<bool, NodeError> {
         if !is_of_this_version(metadata) {
@@ -153,9 +150,12 @@ impl ProcessBuffers {
         if let Some(buffers) = self.made() {
             return Ok(buffers);
         }
-        let made = node(may_start).inspect_err(|_| {
-            let failed = if may_start { &mut making.start } else { &mut making.search };
-            *failed = Some(Instant::now());
+        let made = node(may_start).inspect_err(|error| {
+            making.search = Some(Instant::now());
+            // A manager that runs and does not answer is not started either.
+            if may_start || has_timed_out(error) {
+                making.start = making.search;
+            }
         });
         let buffers = Buffers::new(made?);
         loop {

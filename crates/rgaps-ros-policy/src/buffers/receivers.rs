@@ -8,7 +8,7 @@ use super::gid::{Gid, lock};
 use super::payload::Receiver;
 
 /// How many subscriptions have their own topic at most. Each has an open file, and so has each topic that one has joined (`ALL_JOINED_MAX`).
-const OWN_TOPICS_MAX: usize = 256;
+pub(super) const OWN_TOPICS_MAX: usize = 256;
 
 /// How many topics of others a subscription can take payloads from, and how many all of them can.
 const JOINED_MAX: usize = 8;

@@ -2,12 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
-use rgaps::{Exhaustion, Node, NodeError, Pool};
+use rgaps::{Exhaustion, Node, NodeError, Pool, SessionError};
 
 use super::gid::lock;
 use super::joins::Join;
 use super::lane::Lanes;
+
+/// The time between two rounds that make what is missing. For as long, nothing that middleware calls waits for the manager after that was in vain.
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// How many requests to join wait to be looked at.
 const ASKED_MAX: usize = 64;
@@ -23,6 +27,8 @@ pub(super) struct Shared {
     asked: Mutex<Vec<(u64, Join)>>,
     /// How many joins of others this process has noted.
     pub(super) joins_noted: AtomicU64,
+    /// When a publication has last waited in vain for the manager to map the pool of a received payload.
+    silent: Mutex<Option<Instant>>,
     pub(super) counters: Counters,
 }
 
@@ -34,6 +40,16 @@ pub(super) struct Counters {
     pub(super) copied: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) refused: AtomicU64,
+}
+
+/// Whether less than `RETRY_DELAY` has passed since.
+pub(super) fn is_recent(at: Option<Instant>) -> bool {
+    at.is_some_and(|at| at.elapsed() < RETRY_DELAY)
+}
+
+/// Whether the manager has not answered.
+pub(super) fn has_timed_out(error: &NodeError) -> bool {
+    matches!(error, NodeError::Session(SessionError::TimedOut { .. }))
 }
 
 pub(super) fn count(counter: &AtomicU64) {
@@ -50,6 +66,7 @@ impl Shared {
             lanes,
             asked: Mutex::default(),
             joins_noted: AtomicU64::new(0),
+            silent: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -65,6 +82,16 @@ impl Shared {
     /// What was asked for since the last call.
     pub(super) fn take_asked(&self) -> Vec<(u64, Join)> {
         std::mem::take(&mut lock(&self.asked))
+    }
+
+    /// A publication has waited in vain for the manager.
+    pub(super) fn note_silence(&self) {
+        *lock(&self.silent) = Some(Instant::now());
+    }
+
+    /// Whether one has a moment ago.
+    pub(super) fn is_manager_silent(&self) -> bool {
+        is_recent(*lock(&self.silent))
     }
 
     pub(super) fn made_pool(&self) -> Option<Pool> {
