@@ -137,6 +137,20 @@ fn what_a_process_received_is_copied_once_to_be_published_again() {
 }
 
 #[test]
+fn what_a_subscription_never_reads_does_not_stay() {
+    let (_watchdog, dir, _manager) = start("unread");
+    let (camera, viewer) = (process(&dir), process(&dir));
+    // More subscriptions than the pool has room for. Each gets one message, and drops it before its process has mapped the pool.
+    for number in 1..=20 {
+        connect(&camera, &viewer, [number], None);
+        drop(viewer.receive(&camera.describe(&filled(&camera, number), gid(number)).unwrap()));
+        assert_eq!(camera.used_bytes(), 0);
+    }
+    let kept = viewer.receive(&camera.describe(&filled(&camera, 21), gid(1)).unwrap());
+    assert!(is_filled(&kept, 21));
+}
+
+#[test]
 fn what_is_never_published_is_given_back() {
     let (_watchdog, dir, _manager) = start("unpublished");
     let camera = process(&dir);
@@ -477,6 +491,7 @@ fn subscriptions_that_could_not_be_made_are_made_later() {
     let (camera, viewer) = (process(&dir), process(&dir));
     connect(&camera, &viewer, [1], None);
     let buffer = filled(&camera, 1);
+    rgaps_testing::until("the first is reached", || camera.statistics().reached == 1);
     manager.stop().unwrap();
     // One of them waits for the manager, which costs 10 s.
     assert!(viewer.subscription_created(gid(2), None).is_err());

@@ -393,6 +393,23 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.taker.try_take_by_handle_on(handle, stream)?.map(Sample::new))
     }
 
+    /// Releases the message that a handle names if it is here, without reading it: its block is free for others, and the subscriber does not get it. Never
+    /// waits, and maps no pool. Whether it was here.
+    ///
+    /// ```
+    /// # use rgaps::{Node, types::Bytes};
+    /// # let _host = rgaps_testing::example_host();
+    /// # let node = Node::new("relay")?;
+    /// # let (publisher, subscriber) = (node.publisher::<Bytes>("raw")?, node.subscriber::<Bytes>("raw")?);
+    /// let handle = publisher.push(&Bytes::new(5), b"hello")?;
+    /// assert!(subscriber.skip_by_handle(&handle)?);
+    /// assert!(subscriber.take()?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn skip_by_handle(&self, handle: &MessageHandle) -> Result<bool, TakeByHandleError> {
+        self.taker.skip_by_handle(handle)
+    }
+
     /// Like `take_by_handle`, or `take_by_handle_on` with a stream, but stops waiting when `is_over` returns true. `is_over` is called ten times a
     /// second while the message or its bytes are missing, and at once after `wake_waiters`. The error is then `NotHere`, and a message that had
     /// arrived without its bytes is released.

@@ -73,11 +73,6 @@ impl Lane {
         self.stream.as_ref().unwrap_or_else(|| unreachable!("only `drop` takes it"))
     }
 
-    /// Where it comes from.
-    pub(super) fn lanes(&self) -> &Arc<Lanes> {
-        &self.of
-    }
-
     /// Leaves what has the bytes here, for those that still use them.
     pub(super) fn keep(&self, kept: impl std::fmt::Debug + Send + 'static) {
         *lock(&self.kept) = Some(Box::new(kept));

@@ -18,7 +18,7 @@ use rgaps::{
 
 use super::gid::{Gid, lock};
 use super::joins::Join;
-use super::lane::{Lane, Lanes};
+use super::lane::Lane;
 use super::shared::{Shared, count, has_timed_out};
 
 /// The longest payload that a descriptor can name: a serialized message has no more bytes.
@@ -145,7 +145,7 @@ impl Payload {
         lane: Arc<Lane>,
     ) -> Arc<Self> {
         receiver.forget_dropped(&handle);
-        receiver.take_coming(&of.lanes);
+        receiver.take_coming();
         let payload = Arc::new(Self::new(of, handle, asks, Source::Coming(receiver.clone()), lane));
         receiver.expect(handle, &payload);
         // Otherwise the first read takes it, or the next message of the subscription.
@@ -333,6 +333,12 @@ impl Drop for Payload {
         match std::mem::replace(&mut *lock(&self.source), Source::Gone) {
             // It is released after the work of the lane, in which it was taken.
             Source::Taken(sample) => drop(sample),
+            // Nobody reads it. If it is here, it must not wait for the subscription's next message, which may never come.
+            Source::Coming(receiver) => {
+                if receiver.release(&self.handle) {
+                    receiver.forget(&self.handle);
+                }
+            }
             other => self.lane.keep(other),
         }
     }
@@ -392,13 +398,13 @@ impl Receiver {
     }
 
     /// Takes what has come since its descriptor.
-    fn take_coming(&self, lanes: &Arc<Lanes>) {
+    fn take_coming(&self) {
         let coming = lock(&self.coming).clone();
         for (handle, payload) in coming {
             let is_done = match payload.upgrade() {
                 Some(payload) => !payload.is_still_to_come(),
                 // Its own descriptor may be still to come, if this one was forged.
-                None => self.newest_of(handle.publisher) > handle.sequence && self.release(&handle, lanes),
+                None => self.newest_of(handle.publisher) > handle.sequence && self.release(&handle),
             };
             if is_done {
                 self.forget(&handle);
@@ -411,13 +417,8 @@ impl Receiver {
     }
 
     /// Releases a message that nobody reads. False if that may succeed later.
-    fn release(&self, handle: &MessageHandle, lanes: &Arc<Lanes>) -> bool {
-        // Of its own: its device must delay no other message.
-        let Ok(lane) = lanes.get() else { return false };
-        match self.subscriber.try_take_by_handle_on(handle, lane.stream()) {
-            Ok(taken) => taken.is_some(),
-            Err(error) => !may_still_be_taken(&error),
-        }
+    fn release(&self, handle: &MessageHandle) -> bool {
+        self.subscriber.skip_by_handle(handle).unwrap_or_else(|error| !may_still_be_taken(&error))
     }
 
     /// One take. `Coming` if it needs more time than there is; an error if that was not 0, and the payload may come later.
@@ -429,7 +430,7 @@ impl Receiver {
         match taken {
             Ok(Some(sample)) if sample.info().bytes == handle.payload_bytes => {
                 self.largest.fetch_max(handle.payload_bytes, Ordering::Relaxed);
-                self.release_older(handle, lane.lanes());
+                self.release_older(handle);
                 Ok(Source::Taken(Box::new(sample)))
             }
             Ok(Some(sample)) => {
@@ -445,7 +446,7 @@ impl Receiver {
     }
 
     /// Releases what the middleware has dropped: messages of the publisher that are `WINDOW` behind.
-    fn release_older(&self, handle: &MessageHandle, lanes: &Arc<Lanes>) {
+    fn release_older(&self, handle: &MessageHandle) {
         let mut all = lock(&self.newest);
         if all.len() > PUBLISHERS_KEPT {
             all.clear();
@@ -457,7 +458,7 @@ impl Receiver {
         drop(all);
         for sequence in (begin + 1..=end).filter(|sequence| !self.is_expected(handle.publisher, *sequence)) {
             // Most of them were taken.
-            self.release(&MessageHandle { sequence, ..*handle }, lanes);
+            self.release(&MessageHandle { sequence, ..*handle });
         }
     }
 }

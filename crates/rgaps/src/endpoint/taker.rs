@@ -336,6 +336,14 @@ impl<D: Decoder> Taker<D> {
         }
     }
 
+    /// See `Subscriber::skip_by_handle`.
+    pub(crate) fn skip_by_handle(&self, handle: &MessageHandle) -> Result<bool, TakeByHandleError> {
+        match self.inner.hold_by_handle(handle, self.decoder.code(), Duration::ZERO, true, || false) {
+            Err(TakeByHandleError::NotHere { .. }) => Ok(false),
+            held => held.map(|_released| true),
+        }
+    }
+
     /// Opens a message for the node's device, with a copy if the device has no peer access. With a stream, the stream waits for the bytes.
     pub(crate) fn sample_of(&self, held: Held, stream: Option<&Stream>) -> Result<(D::Meta, SampleInner), TakeError> {
         let awaited = stream.filter(|_| held.readiness() == Readiness::Pending).map(|_| held.ready_word());
