@@ -21,6 +21,7 @@ mod gid;
 mod groups;
 mod joins;
 mod lane;
+mod missing;
 mod payload;
 mod peer;
 mod peers;

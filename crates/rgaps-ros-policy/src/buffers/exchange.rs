@@ -1,6 +1,6 @@
 //! Which subscription gets what: the subscriptions of a process, those that it publishes to, and the descriptors between them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,11 +14,12 @@ use super::descriptor::Descriptor;
 use super::gid::{Gid, lock};
 use super::groups::Groups;
 use super::joins::{Join, JoinError, Joins};
+use super::missing::Missing;
 use super::payload::{BYTES_MAX, BufferError, Receiver};
 use super::peer::{Peer, Place};
 use super::peers::Peers;
 use super::receivers::{OWN_TOPICS_MAX, Receivers};
-use super::shared::{Shared, count, has_timed_out, is_recent};
+use super::shared::{Shared, count, has_timed_out};
 use super::work::Work;
 
 /// The depth of a subscription whose QoS the middleware does not tell.
@@ -131,18 +132,6 @@ enum Job {
     Note,
 }
 
-/// Subscriptions whose subscriber could not be made.
-#[derive(Debug, Default)]
-struct Missing {
-    all: HashSet<Gid>,
-    /// When the manager last did not answer for one.
-    failed: Option<Instant>,
-    /// When all were last tried.
-    tried: Option<Instant>,
-    /// When cut-off ones were last looked for.
-    searched: Option<Instant>,
-}
-
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
@@ -155,7 +144,7 @@ struct Inner {
     /// How many were created so far.
     created: AtomicU64,
     /// Those without a subscriber.
-    missing: Mutex<Missing>,
+    missing: Missing,
     /// How often each join was asked for: each message may ask.
     requests: Mutex<HashMap<(u64, Join), u32>>,
     peers: Peers,
@@ -177,7 +166,7 @@ impl Buffers {
             own: Receivers::default(),
             depths: Mutex::default(),
             created: AtomicU64::new(0),
-            missing: Mutex::default(),
+            missing: Missing::default(),
             requests: Mutex::default(),
             peers: Peers::default(),
             manager: Mutex::new((0, Instant::now())),
@@ -220,7 +209,7 @@ impl Buffers {
         let number = self.0.created.fetch_add(1, Ordering::Relaxed);
         depths.insert(gid, (number, depth));
         drop(depths);
-        if self.0.is_put_off(gid) {
+        if self.0.missing.is_put_off(gid) {
             return Ok(());
         }
         self.take_from(gid, gid)
@@ -228,29 +217,21 @@ impl Buffers {
 
     /// Has subscribers made that are missing, unless that was tried a moment ago. Called whenever something hints that a manager answers. Never waits.
     pub(super) fn take_missing(&self) {
-        let mut missing = lock(&self.0.missing);
-        if !is_recent(missing.searched) {
-            missing.searched = Some(Instant::now());
-            missing.all.extend(self.0.own.cut_off());
-        }
-        let is_due = !missing.all.is_empty() && !is_recent(missing.tried);
-        if is_due && self.later(Job::TakeMissing) {
-            missing.tried = Some(Instant::now());
-        }
+        self.0.missing.make(|| self.0.own.cut_off(), || self.later(Job::TakeMissing));
     }
 
-    /// Makes the subscribers that are missing, of the newest subscriptions first. Waits for the manager.
+    /// Makes the subscribers that are missing, of the newest subscriptions if there are too many. Waits for the manager.
     fn take_missing_now(&self) {
-        let mut all: Vec<_> = lock(&self.0.missing).all.drain().collect();
+        let mut all = self.0.missing.take();
         let depths = lock(&self.0.depths).clone();
         all.sort_by_key(|gid| std::cmp::Reverse(depths.get(gid).map(|(number, _)| *number)));
         all.truncate(OWN_TOPICS_MAX);
+        // The oldest first: the last ones count as the most recently used.
+        all.reverse();
         let mut missing = all.iter().filter(|gid| !self.0.own.takes(**gid, **gid));
         // If one waits in vain, the others would, too.
         let failed = missing.find(|gid| self.take_from(**gid, **gid).is_err_and(|error| has_timed_out(&error)));
-        let mut left = lock(&self.0.missing);
-        left.all.extend(failed.into_iter().chain(missing));
-        left.tried = Some(Instant::now());
+        self.0.missing.put_back(failed.into_iter().chain(missing).copied());
     }
 
     /// Makes a subscription take payloads from the topic of this one or another.
@@ -261,7 +242,7 @@ impl Buffers {
         let qos = SubscriberQos { history: History::KeepLast(depth), ..SubscriberQos::default() };
         let subscriber = self.0.shared.node.subscriber_with::<Bytes>(&topic.topic(), qos);
         if gid == topic {
-            self.0.note_taking(gid, subscriber.as_ref().err());
+            self.0.missing.note(gid, subscriber.as_ref().err());
         }
         self.0.own.add(gid, topic, Receiver::new(subscriber?));
         Ok(())
@@ -363,10 +344,12 @@ impl Buffers {
             return Ok(Descriptor::without_payload(gid, buffer.len()));
         }
         if self.0.shared.made_pool().is_none() {
-            if self.0.peers.has_failed() {
+            if self.has_failed() {
                 return Err(NotDescribed::Unreached(gid));
             }
-            self.pool().inspect_err(|_| self.0.peers.note_failure())?;
+            self.pool().inspect_err(|error| {
+                self.note_failure(matches!(error, BufferError::Pool(error) if has_timed_out(error)))
+            })?;
         }
         if self.0.joins.claim_news() && !self.later(Job::Note) {
             self.0.joins.put_off();
@@ -413,16 +396,28 @@ impl Buffers {
         Ok(Descriptor { join: leader, process: self.0.process, ..described })
     }
 
+    /// Whether a publication has waited in vain a moment ago, or a relay for the manager.
+    fn has_failed(&self) -> bool {
+        self.0.peers.has_failed() || self.0.shared.is_manager_silent()
+    }
+
+    fn note_failure(&self, has_timed_out: bool) {
+        self.0.peers.note_failure();
+        if has_timed_out {
+            self.0.shared.note_silence();
+        }
+    }
+
     /// The publisher for a subscription. Waits for the manager only for the first one, and not soon after that was in vain; the others are made later.
     fn publisher(&self, peer: &Arc<Peer>) -> Result<Option<Arc<Publisher<Bytes>>>, NodeError> {
         if let Some(publisher) = peer.made() {
             return Ok(Some(publisher));
         }
-        if peer.tried().is_none() && !self.0.peers.has_failed() {
+        if peer.tried().is_none() && !self.has_failed() {
             let made = self.0.peers.make_publisher(peer, &self.0.shared, true);
             // `None`: it has waited for another thread, in vain.
             if !matches!(made, Ok(Some(_))) {
-                self.0.peers.note_failure();
+                self.note_failure(made.as_ref().is_err_and(has_timed_out));
             }
             return made;
         }
@@ -476,7 +471,11 @@ impl Buffers {
     fn should_request(&self, process: u64, join: Join) -> bool {
         let mut requests = lock(&self.0.requests);
         if requests.len() >= REQUESTS_MAX && !requests.contains_key(&(process, join)) {
-            requests.clear();
+            // The others would not be trusted when they have to be told something (`take_again`).
+            requests.retain(|(_, join), _| self.0.own.has_joined(join.subscription, join.leader));
+            if requests.len() >= REQUESTS_MAX {
+                requests.clear();
+            }
         }
         let asked = requests.entry((process, join)).or_insert(0);
         *asked = asked.saturating_add(1);
@@ -542,27 +541,6 @@ impl Inner {
     /// Whether a payload reaches it, on its topic or on one that it has joined. Never waits.
     fn is_reached(&self, peer: &Peer) -> bool {
         peer.is_reached() || peer.all_joined().into_iter().filter_map(|of| self.peers.get(of)).any(|of| of.is_reached())
-    }
-
-    /// Whether the subscriber of a subscription is made later, since the manager has not answered a moment ago.
-    fn is_put_off(&self, gid: Gid) -> bool {
-        let mut missing = lock(&self.missing);
-        let is_put_off = is_recent(missing.failed) && missing.all.len() < DEPTHS_MAX;
-        if is_put_off {
-            missing.all.insert(gid);
-        }
-        is_put_off
-    }
-
-    /// Notes whether the subscriber of a subscription's own topic could be made.
-    fn note_taking(&self, gid: Gid, error: Option<&NodeError>) {
-        let mut missing = lock(&self.missing);
-        missing.failed = error.filter(|error| has_timed_out(error)).map(|_| Instant::now());
-        match error {
-            Some(_) if missing.all.len() < DEPTHS_MAX => drop(missing.all.insert(gid)),
-            Some(_) => {}
-            None => drop(missing.all.remove(&gid)),
-        }
     }
 
     /// Notes that a subscription has joined the topic of another one, if it was asked to; or that it reads its own topic only.

@@ -335,8 +335,8 @@ impl Drop for Payload {
             Source::Taken(sample) => drop(sample),
             // Nobody reads it. If it is here, it must not wait for the subscription's next message, which may never come.
             Source::Coming(receiver) => {
-                if receiver.release(&self.handle) {
-                    receiver.forget(&self.handle);
+                if !receiver.is_wanted(&self.handle) && receiver.release(&self.handle) {
+                    receiver.forget_dropped(&self.handle);
                 }
             }
             other => self.lane.keep(other),
@@ -391,6 +391,12 @@ impl Receiver {
     fn forget_dropped(&self, handle: &MessageHandle) {
         let names_it = |of: &MessageHandle| (of.publisher, of.sequence) == (handle.publisher, handle.sequence);
         lock(&self.coming).retain(|(of, payload)| payload.strong_count() > 0 || !names_it(of));
+    }
+
+    /// Whether another payload that still lives is to take this message: its descriptor came twice.
+    fn is_wanted(&self, handle: &MessageHandle) -> bool {
+        let names_it = |of: &MessageHandle| (of.publisher, of.sequence) == (handle.publisher, handle.sequence);
+        lock(&self.coming).iter().any(|(of, payload)| names_it(of) && payload.strong_count() > 0)
     }
 
     fn is_expected(&self, publisher: u64, sequence: u64) -> bool {
