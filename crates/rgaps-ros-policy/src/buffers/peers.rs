@@ -19,10 +19,11 @@ const PEERS_MAX: usize = 4096;
 /// How many publishers there are at most to subscriptions that are absent. Each costs the host some memory.
 const ABSENT_PUBLISHERS_MAX: usize = 64;
 
-/// How many publishers a round (each `RETRY_DELAY`) makes that were given up, cut off or could not be made, to subscriptions that were reached once.
+/// Every `RETRY_DELAY` a round makes missing publishers: those that were given up or cut off, or could not be made. So many of subscriptions that were
+/// reached once.
 const RETRIES: usize = 16;
 
-/// How many it makes to the other subscriptions.
+/// So many of the other subscriptions.
 const RETRIES_NEVER_REACHED: usize = 4;
 
 #[derive(Debug, Default)]

@@ -109,9 +109,9 @@ impl ProcessBuffers {
         true
     }
 
-    /// To be called when a subscription that takes buffers discovers a publisher that may send some. Starts a manager if none runs, and waits for it: at most
-    /// 10 s, and for as long while another thread does. False if it sends bytes: it is of another version, or this process has failed to reach a manager a moment ago. After that or an error, the
-    /// next discovery tries again.
+    /// To be called when a subscription that takes buffers discovers a publisher that may send some. Starts a manager if none runs. Waits for the manager at
+    /// most 10 s, after at most as long for another thread that does the same. False if the publisher sends bytes: it is of another version, or this process
+    /// could not reach a manager a moment ago. After that or an error, the next discovery tries again.
     pub fn publisher_discovered(&self, metadata: &str) -> Result<bool, NodeError> {
         if !is_of_this_version(metadata) {
             return Ok(false);
