@@ -52,9 +52,13 @@ def start_routers(report, hosts):
     router = os.path.join(get_package_prefix('rmw_zenoh_cpp'), 'lib', 'rmw_zenoh_cpp', 'rmw_zenohd')
     environments = [dict(host['environment']) for host in hosts]
     peers = [environment['RGAPS_DATA_ADDRESS'] for environment in reversed(environments)]
-    routers = [ExecuteProcess(cmd=[*host['prefix'], router], name='router', output='log', additional_env={
-        **environment, 'ZENOH_CONFIG_OVERRIDE': f'connect/endpoints=["tcp/{peer}:7447"]'})
-        for host, environment, peer in zip(hosts, environments, peers)]
+    given = os.environ.get('ZENOH_CONFIG_OVERRIDE', '')
+    if 'endpoints' in given:
+        report.logger.warning('ZENOH_CONFIG_OVERRIDE holds for the nodes of both hosts, too: the endpoints that it names must be reachable from there')
+    overrides = [';'.join(filter(None, (given, f'connect/endpoints=["tcp/{peer}:7447"]'))) for peer in peers]
+    routers = [ExecuteProcess(cmd=[*host['prefix'], router], name='router', output='log',
+                              additional_env={**environment, 'ZENOH_CONFIG_OVERRIDE': override})
+               for host, environment, override in zip(hosts, environments, overrides)]
 
     def end(event, context):
         if not context.is_shutdown:
@@ -71,7 +75,8 @@ def pair(settings, report):
     for name in ('transport', 'device'):
         command += [f'--{name}', settings[name]] if settings[name] else []
     command += ['--loopback'] if settings['loopback'] == 'true' else []
-    two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'})
+    # It waits for the processes of the hosts to end.
+    two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'}, sigterm_timeout='40')
     text = bytearray()
 
     def start(event):
@@ -84,7 +89,8 @@ def pair(settings, report):
         said = json.loads(text)
         report.logger.info(said['about'])
         for name, host in zip(('publishing', 'subscribing'), said['hosts']):
-            variables = [f'{name}={value}' for name, value in host['environment'] if name == 'RGAPS_RUNTIME_DIR']
+            given = {**dict(host['environment']), **({'ROS_DOMAIN_ID': settings['domain']} if settings['domain'] else {})}
+            variables = [f'{name}={value}' for name, value in given.items() if name == 'RGAPS_RUNTIME_DIR' or name.startswith('ROS_')]
             report.logger.info(f'to run a command on the {name} host: {shlex.join([*host["prefix"], "env", *variables])} ros2 ...')
         hosts = [Host({**settings, 'nodes': settings[f'{role}_nodes'], 'launch_file': settings[f'{role}_launch_file']}, report, **host)
                  for role, host in zip(ROLES, said['hosts'])]

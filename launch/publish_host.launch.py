@@ -1,8 +1,10 @@
 """The publishing host: its manager and, once that serves, ROS nodes, a launch file, or one `rgaps pub` for each topic.
 
-ros2 launch rgaps publish_host.launch.py nodes:=my_camera/driver peer:=10.0.0.2
-ros2 launch rgaps publish_host.launch.py launch_file:='my_robot cameras.launch.py rate:=15.0' peer:=10.0.0.2
+ros2 launch rgaps publish_host.launch.py nodes:=my_camera/driver
+ros2 launch rgaps publish_host.launch.py launch_file:='my_robot cameras.launch.py rate:=15.0'
 ros2 launch rgaps publish_host.launch.py topics:=camera/front,camera/back input:=pictures peer:=10.0.0.2
+
+If multicast does not reach the other host, set ROS_STATIC_PEERS on both; `peer` is for the managers alone (docs/launch.md).
 """
 
 import os

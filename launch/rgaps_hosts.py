@@ -7,6 +7,7 @@ A launch file gives `Host` its settings and its additions; this module does the 
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import time
@@ -53,7 +54,8 @@ HOST_ARGUMENTS = [
 ]
 
 ADDRESS_ARGUMENTS = [
-    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447; then multicast is off. Empty: multicast, or routers.'),
+    argument('peer', '', "Other hosts' managers, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447; then multicast of the managers is off. Empty: "
+                         'multicast, ROS_STATIC_PEERS (which ROS nodes need, too), or routers.'),
     argument('listen', '', 'Address on which this host listens: tcp/0.0.0.0:7447.'),
     argument('address', '', 'Addresses for payload. Empty: every address.'),
     argument('runtime_dir', '', "The manager's runtime directory. Empty: the user's own."),
@@ -101,6 +103,15 @@ def program(name):
 
 def words(text):
     return [word.strip() for word in text.split(',') if word.strip()]
+
+
+def locator(peer):
+    """The locator of an address, a name or either with a port; 7447 is zenoh's default port."""
+    if '/' in peer:
+        return peer
+    if peer.count(':') > 1 and not peer.startswith('['):
+        peer = f'[{peer}]'
+    return f'tcp/{peer}' if re.search(r':\d+$', peer) else f'tcp/{peer}:7447'
 
 
 def check(settings):
@@ -270,11 +281,7 @@ class Host:
                 return False
             return found.returncode == 0
 
-        if is_served():
-            self.report.logger.info('a manager serves this host already; it runs with its own settings, and arguments of this launch that '
-                                    'configure a manager (peer, listen, address, transport, device, settings) have no effect')
-            return [action for client in clients() for action in client]
-        # If the manager is restarted, clients wait for the next one instead of starting their own.
+        # If the manager ends, clients wait for the next one instead of starting their own, without this launch's settings.
         self.environment['RGAPS_AUTOSTART'] = '0'
         serves = False
         ends = 0
@@ -292,6 +299,9 @@ class Host:
             if not is_served():
                 return start_manager()
             self.report.logger.warning('another manager serves this host: it is used, with its own settings; when it ends, this launch starts its own again')
+            return follow_other()
+
+        def follow_other():
             other_ends = ExecuteProcess(cmd=[*ready, str(LONG), '--gone'], name='gone', output='log', additional_env=self.environment)
             on_end = OnProcessExit(target_action=other_ends, on_exit=lambda event, context: start_unless_served(context))
             return [RegisterEventHandler(on_end), *self.report.watch(other_ends, is_manager=True)]
@@ -306,6 +316,14 @@ class Host:
             # At once, if it has run for long: before a client of another terminal starts one without this launch's settings.
             delay = 0.0 if time.monotonic() > started + RESTART_DELAY else RESTART_DELAY
             return TimerAction(period=delay, actions=[OpaqueFunction(function=start_unless_served)])
+
+        if is_served():
+            serves = True
+            self.report.logger.warning('a manager serves this host already; it runs with its own settings, and arguments of this launch that configure a '
+                                       'manager (peer, listen, address, transport, device, settings) have no effect until it ends')
+            # Who has forbidden clients to start managers starts them otherwise.
+            follow = [] if os.environ.get('RGAPS_AUTOSTART') == '0' else follow_other()
+            return [*follow, *(action for client in clients() for action in client)]
 
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 
@@ -332,8 +350,7 @@ class Host:
         for setting in [*given, *words(settings['settings'])]:
             command += ['--set', setting]
         for peer in peers:
-            # 7447 is zenoh's default port.
-            command += ['--peer', peer if '/' in peer else f'tcp/{peer}:7447']
+            command += ['--peer', locator(peer)]
         return command
 
     def clients(self, role):

@@ -1,7 +1,9 @@
 """The subscribing host: its manager and, once that serves, ROS nodes, a launch file, or `subscribers` times `rgaps sub` for each topic.
 
-ros2 launch rgaps subscribe_host.launch.py nodes:=my_detector/detector,my_viewer/viewer peer:=10.0.0.1
+ros2 launch rgaps subscribe_host.launch.py nodes:=my_detector/detector,my_viewer/viewer
 ros2 launch rgaps subscribe_host.launch.py topics:=camera/front subscribers:=8 peer:=10.0.0.1
+
+If multicast does not reach the other host, set ROS_STATIC_PEERS on both; `peer` is for the managers alone (docs/launch.md).
 """
 
 import os

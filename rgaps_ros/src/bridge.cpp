@@ -129,6 +129,7 @@ class TopicPairs {
       }
     }
     for (auto known = conversions_.begin(); known != conversions_.end();) known = pairs.count(known->first) ? std::next(known) : conversions_.erase(known);
+    for (auto known = left_out_.begin(); known != left_out_.end();) known = pairs.count(known->first) ? std::next(known) : left_out_.erase(known);
     for (const auto &pair : pairs) {
       try {
         update_pair(pair.first, pair.second, types, converters);

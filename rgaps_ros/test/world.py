@@ -15,7 +15,7 @@ SECONDS_MAX = 90
 
 def discovery(where):
     """The environment in which nodes discover each other on this machine (LOCALHOST) or in the network (SUBNET). Humble knows only the older variable,
-    of which later distros warn."""
+    which Jazzy warns of and later distros ignore."""
     older = {'ROS_LOCALHOST_ONLY': '1' if where == 'LOCALHOST' else '0'} if os.environ.get('ROS_DISTRO') == 'humble' else {}
     return {'ROS_AUTOMATIC_DISCOVERY_RANGE': where, **older}
 
@@ -232,6 +232,9 @@ def run_tests(what, tests, rmws, names, first_domain):
     if os.geteuid() == 0:
         ip('link', 'set', 'lo', 'up')
     os.environ.update(discovery('LOCALHOST'))
+    unknown = set(names) - {test.__name__ for test in tests}
+    if unknown:
+        sys.exit(f'no such test: {", ".join(sorted(unknown))}')
     failed = 0
     for rmw in os.environ.get('TEST_RMWS', ' '.join(rmws)).split():
         if not has_rmw(rmw):

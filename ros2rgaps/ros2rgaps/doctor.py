@@ -8,6 +8,7 @@ from ros2doctor.api import DoctorCheck, DoctorReport, Report, Result
 from ros2doctor.api.format import doctor_error, doctor_warn
 
 SECONDS_MAX = 30
+TOPICS = ('topic', 'list', '--include-hidden-topics')
 
 
 def rgaps_json(*arguments):
@@ -43,24 +44,25 @@ class RgapsCheck(DoctorCheck):
     def check(self):
         result = Result()
         try:
-            lines = rgaps_json('doctor')
-            topics = rgaps_json('topic', 'list', '--include-hidden-topics') if has_manager(lines) else []
+            self._check(result)
         except RuntimeError as error:
             doctor_error(str(error))
             result.add_error()
-            return result
+        return result
+
+    def _check(self, result):
+        lines = rgaps_json('doctor')
         for line in lines:
             if line['verdict'] == 'broken':
                 doctor_error(f'RGAPS, {line["what"]}: {line["found"]}; {line["remedy"]}')
                 result.add_error()
-        for topic in topics:
+        for topic in rgaps_json(*TOPICS) if has_manager(lines) else []:
             for mismatch in topic['mismatches']:
                 doctor_warn(f'RGAPS, {name_of(topic)}: {mismatch}')
                 result.add_warning()
             if topic['lost']:
                 doctor_warn(f'RGAPS, {name_of(topic)}: subscribers of this host have lost {topic["lost"]} messages')
                 result.add_warning()
-        return result
 
 
 class RgapsReport(DoctorReport):
@@ -72,15 +74,18 @@ class RgapsReport(DoctorReport):
     def report(self):
         report = Report('RGAPS')
         try:
-            lines = rgaps_json('doctor')
-            hosts, topics = (rgaps_json('hosts'), rgaps_json('topic', 'list', '--include-hidden-topics')) if has_manager(lines) else ([], [])
-            report.add_to_report('manager', 'runs' if has_manager(lines) else 'none runs')
+            self._report(report)
         except RuntimeError as error:
             report.add_to_report('error', str(error))
-            return report
+        return report
+
+    def _report(self, report):
+        lines = rgaps_json('doctor')
+        report.add_to_report('manager', 'runs' if has_manager(lines) else 'none runs')
         for line in lines:
             if line['verdict'] != 'ok':
                 report.add_to_report(line['what'], f'{line["verdict"]}: {line["found"]}; {line["remedy"]}')
+        hosts, topics = (rgaps_json('hosts'), rgaps_json(*TOPICS)) if has_manager(lines) else ([], [])
         report.add_to_report('other hosts', ', '.join(hosts) or 'none')
         for topic in topics:
             report.add_to_report('topic', f'{name_of(topic)} ({topic["type_name"]})')
@@ -91,4 +96,3 @@ class RgapsReport(DoctorReport):
             for link in topic['links']:
                 report.add_to_report('link', link)
             report.add_to_report('messages lost here', topic['lost'])
-        return report

@@ -1,7 +1,7 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
 //! `publish` and `subscribe` move files through a topic, `topic` shows topics, `demo` runs two hosts, `doctor` checks the machine.
-//! `ready` and `two_hosts` are for launch files. `edges` and `scene` make payloads, `interrupt` handles Ctrl-C. The benches are the crate
+//! `ready` and `two_hosts` are for launch files. `edges` and `scene` make payloads, `interrupt` handles Ctrl-C, `parsers` reads arguments. The benches are the crate
 //! rgaps-bench; output and the choice of a device are rgaps-command.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod edges;
 pub mod hosts;
 pub mod interrupt;
+mod parsers;
 pub mod publish;
 pub mod ready;
 pub mod scene;

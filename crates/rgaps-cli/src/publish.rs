@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
+use crate::parsers::{period, seconds};
 use rgaps_media::{Mark, Media};
 
 /// Arguments of `rgaps pub`.
@@ -22,8 +23,8 @@ pub struct Arguments {
     #[arg(long)]
     input: PathBuf,
     /// Messages a second.
-    #[arg(long, default_value_t = 30.0)]
-    rate: f64,
+    #[arg(long = "rate", value_name = "RATE", default_value = "30", value_parser = period)]
+    period: Duration,
     /// Start again after the last file.
     #[arg(long = "loop")]
     repeat: bool,
@@ -50,8 +51,8 @@ pub struct Arguments {
     #[arg(long)]
     no_flow_control: bool,
     /// Stay this many seconds after the last message, for late joiners.
-    #[arg(long, default_value_t = 0.0)]
-    linger: f64,
+    #[arg(long, default_value = "0", value_parser = seconds)]
+    linger: Duration,
 }
 
 #[derive(Serialize)]
@@ -98,9 +99,6 @@ fn stream<T: Meta>(
     files: &[Media],
     open: impl Fn(&Media) -> Option<(T, &[u8])>,
 ) -> Result<(), CommandError> {
-    if !(arguments.rate.is_finite() && arguments.rate > 0.0) {
-        return Err(CommandError::Other(format!("--rate {}: give messages a second, more than 0", arguments.rate)));
-    }
     let publisher: Publisher<T> = node.publisher_with(&arguments.topic, qos(arguments))?;
     // Not earlier: while the publisher waits for a manager, a signal ends the process at once.
     let interrupt = Interrupt::install()?;
@@ -112,13 +110,16 @@ fn stream<T: Meta>(
     }
     let start = Instant::now();
     let mut newest = start;
+    let mut due = start;
     let mut sample = 0_u64;
     'all: loop {
         for media in files {
-            interrupt.sleep_until(start + Duration::from_secs_f64(sample as f64 / arguments.rate));
+            interrupt.sleep_until(due);
             if interrupt.is_set() {
                 break 'all;
             }
+            // A message that is late makes up for at most one period: no burst follows a stop.
+            due = (due + arguments.period).max(Instant::now());
             if let Some((meta, bytes)) = open(media) {
                 publish(&publisher, meta, bytes, sample)?;
                 newest = Instant::now();
@@ -129,7 +130,7 @@ fn stream<T: Meta>(
             break;
         }
     }
-    interrupt.sleep_until(Instant::now() + Duration::from_secs_f64(arguments.linger.clamp(0.0, 1e6)));
+    interrupt.sleep_until(Instant::now() + arguments.linger);
     let statistics = publisher.statistics();
     let seconds = start.elapsed().as_secs_f64();
     let published = Published {
@@ -155,7 +156,7 @@ fn stream<T: Meta>(
 
 /// Advice if no subscriber would get the first message.
 fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<String> {
-    let kept = arguments.latch && (arguments.repeat || arguments.linger > 0.0);
+    let kept = arguments.latch && (arguments.repeat || !arguments.linger.is_zero());
     let unseen = publisher.subscriber_count() == 0 && !kept;
     unseen.then(|| {
         format!(

@@ -9,6 +9,7 @@ use rgaps_os::{PidFd, poll};
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
+use crate::parsers::seconds;
 
 /// How often it checks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -19,8 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Wait at most this many seconds; 0 checks once.
-    #[arg(long, default_value_t = 30.0)]
-    timeout: f64,
+    #[arg(long, default_value = "30", value_parser = seconds)]
+    timeout: Duration,
 
     /// Wait until no manager serves this host.
     #[arg(long)]
@@ -30,7 +31,7 @@ pub struct Arguments {
 /// Runs `rgaps ready`. It starts no manager; a manager that any process started will do.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
-    let deadline = Instant::now() + Duration::from_secs_f64(arguments.timeout.clamp(0.0, 1e6));
+    let deadline = Instant::now() + arguments.timeout;
     let at = RuntimePath::of_environment();
     let dir = &at.path;
     loop {

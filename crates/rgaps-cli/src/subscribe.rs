@@ -14,6 +14,7 @@ use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
+use crate::parsers::seconds;
 use crate::topic;
 use crate::{CommandError, create_folder};
 use rgaps_media::{Mark, Media};
@@ -39,8 +40,8 @@ pub struct Arguments {
     #[arg(long)]
     count: Option<u64>,
     /// End if no message arrives for this many seconds. If none arrived at all, the command fails.
-    #[arg(long)]
-    timeout: Option<f64>,
+    #[arg(long, value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Best effort: also match best-effort publishers. Links send unacknowledged messages again all the same.
     #[arg(long)]
     best_effort: bool,
@@ -125,7 +126,7 @@ fn fault(arguments: &Arguments, received: &Received) -> Option<String> {
     if bad > 0 {
         return Some(format!("{bad} messages were wrong or missing"));
     }
-    let timeout = arguments.timeout.filter(|_| received.timed_out)?;
+    let timeout = arguments.timeout.filter(|_| received.timed_out)?.as_secs_f64();
     match (received.taken, arguments.count) {
         (taken, Some(count)) if taken < count => {
             Some(format!("{taken} of {count} messages came on {}, then none for {timeout} s", received.topic))
@@ -157,8 +158,11 @@ fn find_kind(
                 CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
             });
         }
-        if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed().as_secs_f64() > *timeout) {
-            return Err(CommandError::Other(format!("no host has {name} after {timeout} s; see `rgaps topic list`")));
+        if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed() > *timeout) {
+            return Err(CommandError::Other(format!(
+                "no host has {name} after {} s; see `rgaps topic list`",
+                timeout.as_secs_f64()
+            )));
         }
         if !told {
             output::complain(format_args!(
@@ -263,7 +267,7 @@ fn follow<T: Content>(
     let mut last = Instant::now();
     while !interrupt.is_set() && arguments.count.is_none_or(|count| tally.received.taken < count) {
         let Some(sample) = subscriber.wait(interrupt.patience())? else {
-            let silent = arguments.timeout.is_some_and(|timeout| last.elapsed().as_secs_f64() > timeout);
+            let silent = arguments.timeout.is_some_and(|timeout| last.elapsed() > timeout);
             if silent {
                 tally.received.timed_out = true;
                 break;

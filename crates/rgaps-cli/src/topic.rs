@@ -10,9 +10,12 @@ use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
+use crate::parsers::seconds;
 
 /// How often a segment is read: at 1000 messages a second, a few wait in it.
 const LOOK: Duration = Duration::from_millis(2);
+/// The shortest time between reports.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// How often to look for a topic that does not exist yet.
 const FIND_INTERVAL: Duration = Duration::from_millis(200);
 /// How long to look for it: a program started just before will have made its topic by then.
@@ -45,9 +48,9 @@ pub enum Command {
 pub struct Watch {
     /// The topic.
     topic: String,
-    /// Seconds between reports.
-    #[arg(long, default_value_t = 1.0)]
-    interval: f64,
+    /// Seconds between reports, at least 0.05.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    interval: Duration,
     /// End after this many reports.
     #[arg(long)]
     reports: Option<u64>,
@@ -146,7 +149,7 @@ fn follow(node: &Node, watch: &Watch, report: impl Fn(&Window)) -> Result<(), Co
     let interrupt = Interrupt::install()?;
     let Some(mut observer) = await_topic(node, &watch.topic, &interrupt)? else { return Ok(()) };
     let mut reports = 0;
-    let interval = Duration::from_secs_f64(watch.interval.clamp(0.05, 3600.0));
+    let interval = watch.interval.max(INTERVAL_MIN);
     while !interrupt.is_set() && watch.reports.is_none_or(|wanted| reports < wanted) {
         let start = Instant::now();
         let mut seen = Vec::new();

@@ -1,13 +1,15 @@
 //! `rgaps two-hosts`: keeps two hosts on one machine for other processes while its standard input is open.
 //!
-//! One line of JSON says how to run a process on either host: a prefix for its command, and environment variables. When the input ends or a signal
-//! arrives, it asks the remaining processes to end, kills those that do not, says what crossed the network, and removes what it made. A launch file's end, even by kill -9, closes
-//! the input of its processes, so nothing is left behind. What a killed `two-hosts` leaves behind, the next one removes.
+//! One line of JSON says how to run a process on either host: a prefix for its command, and environment variables. When a signal arrives, it gives the
+//! processes of the hosts time to end as the launch has told them. Then, or at once when the input ends, it asks the remaining processes to end, kills
+//! those that do not, says what crossed the network, and removes what it made. A launch file's end, even by kill -9, closes the input of its processes,
+//! so nothing is left behind. What a killed `two-hosts` leaves behind, the next one removes.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
@@ -22,6 +24,9 @@ use crate::interrupt::Interrupt;
 
 /// How long processes of the hosts may take to end after they were asked to.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a launch that ends in order may take to end the processes that it has started: `ros2 launch` needs 10 s for nodes that do not end, and a
+/// launch within a launch as long again.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(25);
 const LOOK: Duration = Duration::from_millis(20);
 /// A file in each host's directory, locked while a `two-hosts` process uses it.
 const LOCK: &str = "two-hosts.lock";
@@ -74,6 +79,14 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let _ = sender.send(());
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
+    // The launch that is being ended has asked its other processes to end, too. If it is killed meanwhile, the input ends.
+    let deadline = Instant::now() + LAUNCH_TIMEOUT;
+    let is_used = || dirs.iter().any(|dir| !processes(dir).is_empty());
+    while interrupt.is_set() && is_used() && Instant::now() < deadline {
+        if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
     dirs.iter().for_each(|dir| end_processes(dir));
     if let Some(bytes) = demo.received_bytes()? {
         eprintln!("the second host's interface has received {bytes} B");

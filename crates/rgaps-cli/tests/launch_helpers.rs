@@ -38,10 +38,14 @@ impl TwoHosts {
         Self { child, hosts: said["hosts"].as_array().unwrap().clone() }
     }
 
-    /// A command on one of the hosts, with the prefix and environment that `two-hosts` gave.
+    /// A program of the project on one of the hosts.
     fn command(&self, host: usize, program: &str) -> Command {
+        self.on_host(host, Command::new(programs::find(program)))
+    }
+
+    /// A command on one of the hosts, with the prefix and environment that `two-hosts` gave.
+    fn on_host(&self, host: usize, mut command: Command) -> Command {
         assert_eq!(self.hosts[host]["prefix"], serde_json::json!([]), "loopback addresses need no namespace");
-        let mut command = Command::new(programs::find(program));
         for pair in self.hosts[host]["environment"].as_array().unwrap() {
             command.env(pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
         }
@@ -153,6 +157,17 @@ fn two_hosts_end_with_their_input_and_so_do_their_processes() {
     drop(two.child.std().stdin.take());
     assert!(has_ended(&mut two.child) && managers.iter_mut().all(has_ended) && has_ended(&mut stopped));
     assert!(!dirs.iter().any(|dir| dir.exists()));
+}
+
+#[test]
+fn two_hosts_that_are_told_to_end_give_their_processes_time_to_end() {
+    let _watchdog = Watchdog::new(3 * LIMIT);
+    let mut two = TwoHosts::new();
+    // Like a recorder that writes what it has; the launch has told it to end, so nobody else must.
+    let mut slow = Child::spawn(two.on_host(1, Command::new("sh")).args(["-c", "sleep 5; exit 7"])).unwrap();
+    two.child.terminate().unwrap();
+    assert_eq!(slow.std().wait().unwrap().code(), Some(7), "it was ended");
+    assert!(has_ended(&mut two.child) && !two.dir(1).exists());
 }
 
 #[test]

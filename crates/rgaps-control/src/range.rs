@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use crate::config::{Config, ConfigError};
@@ -138,7 +138,14 @@ impl RosVariables {
         const RANGE: &str = "ROS_AUTOMATIC_DISCOVERY_RANGE";
         let variable = |name| variable(name).filter(|value| !value.is_empty());
         let range = if variable("ROS_LOCALHOST_ONLY").as_deref() == Some("1") {
-            Some((RosRange::LocalhostOnly, "ROS_LOCALHOST_ONLY=1".to_owned()))
+            let distro = variable("ROS_DISTRO");
+            let is_ignored = distro.as_deref().is_some_and(|distro| !LOCALHOST_ONLY_DISTROS.contains(&distro));
+            let note = if is_ignored {
+                ", which ROS 2 nodes of this distro ignore: unset it to reach other hosts"
+            } else {
+                ""
+            };
+            Some((RosRange::LocalhostOnly, format!("ROS_LOCALHOST_ONLY=1{note}")))
         } else {
             variable(RANGE).map(|value| match value.as_str() {
                 "OFF" => (RosRange::Off, format!("{RANGE}=OFF")),
@@ -149,14 +156,25 @@ impl RosVariables {
             })
         };
         let peers = variable("ROS_STATIC_PEERS").unwrap_or_default();
-        let peers = peers.split(';').filter(|peer| !peer.is_empty());
-        let static_peers = peers.map(|peer| format!("tcp/{peer}:7447")).collect();
+        let peers = peers.split(';').map(str::trim).filter(|peer| !peer.is_empty());
+        let static_peers = peers.map(static_peer).collect();
         let rmw = variable("RMW_IMPLEMENTATION");
         let rmw = if rmw.as_deref() == Some("rmw_rgaps") { variable("RGAPS_INNER_RMW") } else { rmw };
         // The variable of the inner RMW may have its library's path.
         let library = rmw.as_deref().and_then(|rmw| Path::new(rmw).file_name()?.to_str()).unwrap_or_default();
         let is_zenoh = library.trim_start_matches("lib").trim_end_matches(".so") == "rmw_zenoh_cpp";
         Self { range, static_peers, is_zenoh, unset }
+    }
+}
+
+/// The distros whose rcl reads ROS_LOCALHOST_ONLY: rcl 9.4.1 (2024-07) removed it.
+const LOCALHOST_ONLY_DISTROS: [&str; 3] = ["humble", "iron", "jazzy"];
+
+/// The locator of a peer of ROS_STATIC_PEERS, an address or a name. 7447 is zenoh's default port.
+fn static_peer(peer: &str) -> String {
+    match peer.parse::<Ipv6Addr>() {
+        Ok(address) => format!("tcp/[{address}]:7447"),
+        Err(_) => format!("tcp/{peer}:7447"),
     }
 }
 
@@ -256,7 +274,10 @@ fn decide(
             RosRange::Subnet => verdict(Range::Open, text.clone()),
             // Like ROS: static peers are reached, without scouting.
             RosRange::Localhost if !static_peers.is_empty() => {
-                Verdict { scouts: false, ..verdict(Range::Open, format!("{text} with ROS_STATIC_PEERS")) }
+                let is_near = static_peers.iter().all(|peer| locator_is_loopback(peer));
+                let range = if is_near { Range::Loopback } else { Range::Open };
+                let by = format!("{text} with ROS_STATIC_PEERS");
+                Verdict { range, by, takes_static_peers: true, scouts: false }
             }
             RosRange::Localhost | RosRange::LocalhostOnly => verdict(Range::Loopback, text.clone()),
         };
@@ -383,6 +404,26 @@ mod tests {
         }
         let (config, _) = settled(&[("peers", "tcp/1.2.3.4:1")], &[STATIC], Unset::Local).unwrap();
         assert_eq!(config.peers, ["tcp/1.2.3.4:1"]);
+        let near = ("ROS_STATIC_PEERS", "127.0.0.1; ::1");
+        let (config, _) = settled(&[], &[LOCALHOST, near], Unset::Local).unwrap();
+        assert_eq!(
+            (config.range(), config.peers),
+            (Range::Loopback, vec!["tcp/127.0.0.1:7447".to_owned(), "tcp/[::1]:7447".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_variable_that_only_rgaps_obeys_is_named() {
+        for (distro, is_named) in [("humble", false), ("jazzy", false), ("kilted", true), ("lyrical", true)] {
+            let (config, decision) = settled(&[], &[ONLY, ("ROS_DISTRO", distro)], Unset::Subnet).unwrap();
+            assert_eq!(
+                (config.range(), decision.by.contains("ignore")),
+                (Range::Loopback, is_named),
+                "{distro}: {}",
+                decision.by
+            );
+        }
+        assert!(!settled(&[], &[ONLY], Unset::Subnet).unwrap().1.by.contains("ignore"), "without ROS");
     }
 
     #[test]
