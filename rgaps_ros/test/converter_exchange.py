@@ -11,6 +11,7 @@ import sys
 import time
 
 import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2, PointField
@@ -85,7 +86,14 @@ class Exchange(Node):
         super().__init__('exchange')
         self.kind, self.name = kind, name
         self.came = []
+        # By the endpoint that counts them.
+        self.refused = {}
+        self.create_subscription(DiagnosticArray, '/diagnostics', self.note, 10)
         self.publisher = self.create_publisher(kind, f'/{name}/cpu_in', QoSProfile(depth=10, reliability=reliability))
+
+    def note(self, message):
+        for status in message.status:
+            self.refused.update({status.name: int(value.value) for value in status.values if value.key == 'refused'})
 
     def until(self, is_so, what):
         end = time.monotonic() + SECONDS_MAX
@@ -125,6 +133,8 @@ class Exchange(Node):
             assert len(self.came) == number + 1, f'{self.came[-1]} came in addition'
             if self.came[-1] != message:
                 sys.exit(f'sent: {message}\ncame: {self.came[-1]}')
+        self.until(lambda: max(self.refused.values(), default=0) >= len(bad), 'refusals are counted')
+        assert max(self.refused.values()) == len(bad), self.refused
         self.destroy_subscription(subscription)
         if is_lazy:
             self.until(lambda: self.publisher.get_subscription_count() == 0 and self.count_subscribers(f'/{self.name}/gpu') == 0, 'converters rest')

@@ -148,8 +148,9 @@ def a_component_that_is_loaded_and_unloaded_repeatedly_leaks_nothing(context, wo
 def the_converter_is_a_component(context, world):
     host = world.host()
     container = host.run('container', 'ros2', 'run', 'rclcpp_components', 'component_container')
-    loaded = host.run('load', 'ros2', 'component', 'load', '--no-daemon', '/ComponentManager', 'rgaps_ros', 'rgaps_ros::Converter', '-p',
-                      'direction:=to_gpu')
+    # It looks for the container once, after these seconds.
+    loaded = host.run('load', 'ros2', 'component', 'load', '--no-daemon', '--spin-time', '5', '/ComponentManager', 'rgaps_ros', 'rgaps_ros::Converter',
+                      '-p', 'direction:=to_gpu')
     loaded.passes(".* as '/converter'")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -51,6 +52,25 @@ def stands_still_under_zenoh(world):
     if world.rmw == 'rmw_zenoh_cpp' and 'TEST_ZENOH_IS_MENDED' not in os.environ:
         return 'it deadlocks when a subscription is destroyed while a message is delivered to it (ros2/rmw_zenoh issue 993)'
     return None
+
+
+def processes(dirs):
+    """The processes that were started with one of these runtime directories, as `process id: name`."""
+    wanted = {f'RGAPS_RUNTIME_DIR={folder}'.encode() for folder in dirs}
+    for entry in pathlib.Path('/proc').glob('[0-9]*'):
+        try:
+            if wanted.intersection((entry / 'environ').read_bytes().split(b'\0')):
+                yield f'{entry.name}: {(entry / "comm").read_text().strip()}'
+        except OSError:
+            pass  # It has ended, or belongs to another user.
+
+
+def left_behind(text):
+    """What is left of the hosts of a launch with this output: network namespaces, runtime directories, processes."""
+    dirs = set(re.findall(r'rgapsd serves .* dir=(\S+)', text))
+    makers = re.findall(r'two-hosts-\d+\]: process started with pid \[(\d+)\]', text)
+    spaces = pathlib.Path('/run/netns').glob(f'rgaps-{makers[0]}-*') if makers else []
+    return [*map(str, spaces), *filter(os.path.exists, dirs), *processes(dirs)]
 
 
 class Failed(Exception):
@@ -178,8 +198,8 @@ class World:
     def host(self, namespace=None, settings=(), environment=None):
         return Host(self, namespace, settings, environment)
 
-    def pair_of_namespaces(self):
-        """Two connected network namespaces, as the process ids that hold them."""
+    def pair_of_namespaces(self, multicast=True):
+        """Two connected network namespaces, with or without a route for multicast, as the process ids that hold them."""
         holders = [self.run(f'namespace-{place}', ['unshare', '-n', 'sleep', 'infinity']) for place in (1, 2)]
         end = time.monotonic() + SECONDS_MAX
         own = os.readlink('/proc/self/ns/net')
@@ -192,8 +212,8 @@ class World:
         ip('link', 'add', 'cable1', 'netns', str(ids[0]), 'type', 'veth', 'peer', 'name', 'cable2', 'netns', str(ids[1]))
         for place, holder in enumerate(ids, 1):
             inside = ['nsenter', '-t', str(holder), '-n']
-            for command in (f'addr add 10.77.0.{place}/24 dev cable{place}', 'link set lo up', f'link set cable{place} up',
-                            f'route add 224.0.0.0/4 dev cable{place}'):
+            route = [f'route add 224.0.0.0/4 dev cable{place}'] if multicast else []
+            for command in (f'addr add 10.77.0.{place}/24 dev cable{place}', 'link set lo up', f'link set cable{place} up', *route):
                 subprocess.run([*inside, 'ip', *command.split()], check=True, capture_output=True)
         for place, holder in enumerate(ids, 1):
             self.start_router(holder, f'10.77.0.{3 - place}')

@@ -22,7 +22,7 @@ from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
-from world import SECONDS_MAX, Failed, discovery, run_tests  # noqa: E402
+from world import SECONDS_MAX, Failed, discovery, left_behind, run_tests  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 RMWS = ['rmw_fastrtps_cpp', 'rmw_zenoh_cpp', 'rmw_rgaps']
@@ -370,6 +370,14 @@ def last_line(launch):
     return launch.output().splitlines()[-1]
 
 
+def expect_nothing_left_of(launch):
+    end = time.monotonic() + SECONDS_MAX
+    while left := left_behind(launch.output()):
+        if time.monotonic() > end:
+            raise Failed(f'left behind: {left}\n{launch.output()[-4000:]}')
+        time.sleep(0.05)
+
+
 def a_pipeline_over_two_hosts_sends_each_payload_once(world):
     if os.geteuid() != 0:
         return 'network namespaces need root'
@@ -381,6 +389,7 @@ def a_pipeline_over_two_hosts_sends_each_payload_once(world):
         said = launch.output()
         if f'frames {count} lost 0 mismatched 0' not in said or 'copied_bytes 0' not in said or not last_line(launch).endswith(ENDED_WELL):
             raise Failed(said[-6000:])
+        expect_nothing_left_of(launch)
         if pipeline != 'pictures':
             continue
         if not re.search(r'path in place x \d+, tcp x \d+', said):
@@ -397,15 +406,17 @@ def a_pipeline_over_two_hosts_sends_each_payload_once(world):
 class Apart:
     """The two parts of a pipeline, launched apart on two hosts in network namespaces."""
 
-    def __init__(self, world, pipeline, *arguments, publish=(), environment=None):
-        self.namespaces = world.pair_of_namespaces()
+    def __init__(self, world, pipeline, *arguments, publish=(), environment=None, static_peers=False):
+        self.namespaces = world.pair_of_namespaces(multicast=not static_peers)
         more = {'publish': publish, 'subscribe': ()}
         self.runs = {}
         for part, namespace, peer in zip(more, self.namespaces, ('10.77.0.2', '10.77.0.1')):
             folder = os.path.join(world.folder, f'{part}-host')
             os.mkdir(folder, 0o700)
-            command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}_{part}.launch.py', f'peer:={peer}', *arguments, *more[part]]
-            own = {'RGAPS_RUNTIME_DIR': folder, **discovery('SUBNET'), **(environment or {} if part == 'publish' else {})}
+            by_peer = [] if static_peers else [f'peer:={peer}']
+            command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}_{part}.launch.py', *by_peer, *arguments, *more[part]]
+            by_ros = {'ROS_STATIC_PEERS': peer} if static_peers else {}
+            own = {'RGAPS_RUNTIME_DIR': folder, **discovery('SUBNET'), **by_ros, **(environment or {} if part == 'publish' else {})}
             self.runs[part] = world.run(part, command, namespace, own)
 
     def passes(self):
@@ -427,6 +438,31 @@ def two_hosts_launched_apart_find_each_other_by_peer(world):
     said = Apart(world, 'tensors', 'count:=30').passes()
     if 'frames 30 lost 0 mismatched 0' not in said:
         raise Failed(said[-6000:])
+    return None
+
+
+def two_hosts_without_multicast_find_each_other_by_static_peers_of_ros(world):
+    if os.geteuid() != 0:
+        return 'network namespaces need root'
+    if os.environ.get('ROS_DISTRO') == 'humble' or world.rmw == 'rmw_zenoh_cpp':
+        return 'the RMW does not use ROS_STATIC_PEERS'
+    said = Apart(world, 'tensors', 'count:=30', static_peers=True).passes()
+    if 'frames 30 lost 0 mismatched 0' not in said:
+        raise Failed(said[-6000:])
+    return None
+
+
+def nothing_is_left_of_a_pair_of_nodes_that_was_killed(world):
+    if os.geteuid() != 0:
+        return 'network namespaces need root'
+    launch = world.run('killed', ['ros2', 'launch', 'rgaps_examples', 'pictures_pair.launch.py', 'count:=0', 'rate:=6.0'])
+    end = time.monotonic() + SECONDS_MAX
+    while len(re.findall('connected over', launch.output())) < 2:
+        if time.monotonic() > end or launch.process.poll() is not None:
+            raise Failed(f'the hosts do not connect:\n{launch.output()[-4000:]}')
+        time.sleep(0.05)
+    launch.process.kill()
+    expect_nothing_left_of(launch)
     return None
 
 
@@ -480,6 +516,7 @@ TESTS = [eight_detectors_in_two_languages_read_every_image_in_place,
          detectors_in_cpp_python_and_rust_read_every_image, clouds_are_filtered_and_their_clusters_counted,
          tensors_pass_a_model_whose_scores_and_label_are_right, a_stage_that_is_missing_ends_the_pipeline_and_its_topics_are_named,
          a_pipeline_over_two_hosts_sends_each_payload_once, two_hosts_launched_apart_find_each_other_by_peer,
+         two_hosts_without_multicast_find_each_other_by_static_peers_of_ros, nothing_is_left_of_a_pair_of_nodes_that_was_killed,
          kernels_on_one_host_feed_readers_in_three_languages_on_another, nodes_by_name_run_on_two_hosts,
          stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host, stages_on_a_gpu_copy_nothing_to_the_host]
 

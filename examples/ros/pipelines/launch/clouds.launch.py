@@ -19,13 +19,13 @@ from pipeline import end_with, parameter, pipeline  # noqa: E402
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 ARGUMENTS = {
-    'count': ('50', 'clouds after which all ends; 0 goes on'),
-    'rate': ('10.0', 'clouds a second'),
-    'file': (str(DATA / 'saddle.pcd'), 'the cloud, a binary PCD of x, y, z and intensity'),
-    'cube': ('0.1', 'edge of a cube of the voxel filter, in metres'),
-    'tolerance': ('0.3', 'distance of neighbours within a cluster, in metres'),
-    'timeout': ('60.0', 'seconds without a cloud after which the last stage gives up'),
-    'namespace': ('', 'of all nodes'),
+    'count': ('50', 'Clouds after which the launch ends; 0: it does not end.'),
+    'rate': ('10.0', 'Clouds a second.'),
+    'file': (str(DATA / 'saddle.pcd'), 'The cloud, a binary PCD of x, y, z and intensity.'),
+    'cube': ('0.1', 'Edge of a cube of the voxel filter, in metres.'),
+    'tolerance': ('0.3', 'Largest distance of neighbours within a cluster, in metres.'),
+    'timeout': ('60.0', 'Seconds without a cloud after which the last stage gives up.'),
+    'namespace': ('', 'ROS namespace of all nodes.'),
 }
 
 

@@ -32,17 +32,17 @@ def has_rust():
 
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 ARGUMENTS = {
-    'count': ('100', 'pictures after which all ends; 0 goes on'),
-    'rate': ('30.0', 'pictures a second'),
-    'folder': (str(DATA), 'where the pictures (*.png) are'),
-    'frame_id': ('camera', "the camera's coordinate frame"),
-    'width': ('320', 'of the rectified picture'),
-    'height': ('240', 'of the rectified picture'),
-    'distortion': ('[-0.1, 0.01, 0.001, -0.001, 0.0]', 'plumb_bob: k1, k2, p1, p2, k3'),
-    'rust': (str(has_rust()).lower(), 'whether the last detector is the one in Rust; by default where it is built'),
-    'save': ('', 'a folder for the last pictures of every topic; empty saves none'),
-    'timeout': ('60.0', 'seconds without a picture after which the viewer gives up'),
-    'namespace': ('', 'of all nodes'),
+    'count': ('100', 'Images after which the launch ends; 0: it does not end.'),
+    'rate': ('30.0', 'Images a second.'),
+    'folder': (str(DATA), 'Folder of the images (*.png) that the camera publishes.'),
+    'frame_id': ('camera', 'Coordinate frame of the camera.'),
+    'width': ('320', 'Width of the rectified image, in pixels.'),
+    'height': ('240', 'Height of the rectified image, in pixels.'),
+    'distortion': ('[-0.1, 0.01, 0.001, -0.001, 0.0]', 'Coefficients of plumb_bob: k1, k2, p1, p2, k3.'),
+    'rust': (str(has_rust()).lower(), 'Whether the last detector is the one in Rust. By default if rgaps_examples_rust is built.'),
+    'save': ('', 'Folder for the last images of every topic. Empty: none are saved.'),
+    'timeout': ('60.0', 'Seconds without an image after which the viewer gives up.'),
+    'namespace': ('', 'ROS namespace of all nodes.'),
 }
 
 

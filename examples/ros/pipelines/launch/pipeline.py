@@ -43,7 +43,7 @@ def pipeline(arguments, actions):
 
     return LaunchDescription([
         *_declared(arguments),
-        DeclareLaunchArgument('part', default_value='all', choices=['all', *PARTS], description='the part that runs here'),
+        DeclareLaunchArgument('part', default_value='all', choices=['all', *PARTS], description='The part of the pipeline that runs here.'),
         OpaqueFunction(function=start),
     ])
 

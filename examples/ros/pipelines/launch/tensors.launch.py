@@ -15,10 +15,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from pipeline import end_with, parameter, pipeline  # noqa: E402
 
 ARGUMENTS = {
-    'count': ('100', 'tensors after which all ends; 0 goes on'),
-    'rate': ('30.0', 'tensors a second'),
-    'timeout': ('60.0', 'seconds without a tensor after which the model gives up'),
-    'namespace': ('', 'of all nodes'),
+    'count': ('100', 'Tensors after which the launch ends; 0: it does not end.'),
+    'rate': ('30.0', 'Tensors a second.'),
+    'timeout': ('60.0', 'Seconds without a tensor after which the model gives up.'),
+    'namespace': ('', 'ROS namespace of all nodes.'),
 }
 
 

@@ -13,11 +13,11 @@ from launch_ros.parameter_descriptions import ParameterValue
 def generate_launch_description():
     points = ('points', LaunchConfiguration('points'))
     cube = ParameterValue(LaunchConfiguration('cube'), value_type=float)
-    near = ParameterValue(LaunchConfiguration('near'), value_type=float)
+    tolerance = ParameterValue(LaunchConfiguration('tolerance'), value_type=float)
     return LaunchDescription([
         DeclareLaunchArgument('points', default_value='points', description='Topic of the clouds.'),
         DeclareLaunchArgument('cube', default_value='0.1', description='Edge of a cube of the filter, in metres.'),
-        DeclareLaunchArgument('near', default_value='0.5', description='Points nearer than this belong to one cluster, in metres.'),
+        DeclareLaunchArgument('tolerance', default_value='0.5', description='Points nearer than this belong to one cluster, in metres.'),
         Node(package='rgaps_examples_rust', executable='voxel', remappings=[points], parameters=[{'cube': cube}], output='screen'),
-        Node(package='rgaps_examples_rust', executable='clusters', parameters=[{'near': near}], output='screen'),
+        Node(package='rgaps_examples_rust', executable='clusters', parameters=[{'tolerance': tolerance}], output='screen'),
     ])

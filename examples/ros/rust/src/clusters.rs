@@ -15,11 +15,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut executor = Context::default_from_env()?.create_basic_executor();
     let node = executor.create_node("clusters")?;
     let description = "Points nearer than this belong to one cluster, in metres.";
-    let near = node.declare_parameter::<f64>("near").default(0.5).description(description).read_only()?.get();
+    let tolerance = node.declare_parameter::<f64>("tolerance").default(0.5).description(description).read_only()?.get();
     let publisher = Publisher::<Tensor>::new(&node, "clusters".keep_last(10))?;
     let name = node.name();
     let _points = Subscription::<PointCloud>::new(&node, "points/filtered".keep_last(10), move |cloud| {
-        let clusters = count(&cloud, near);
+        let clusters = count(&cloud, tolerance);
         let mut tensor = match Tensor::new(DType::INT32, &[1]) {
             Ok(tensor) => tensor,
             Err(error) => return rclrs::log_error!(name.as_str(), "{error}"),
@@ -34,9 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn count(cloud: &Sample<PointCloud>, near: f64) -> i32 {
+fn count(cloud: &Sample<PointCloud>, tolerance: f64) -> i32 {
     let places = cubes::points(cloud.meta(), cloud.bytes()).filter_map(|(_, place)| place);
-    let mut left: HashSet<[i64; 3]> = places.map(|place| cubes::cube(place, near)).collect();
+    let mut left: HashSet<[i64; 3]> = places.map(|place| cubes::cube(place, tolerance)).collect();
     let mut clusters = 0;
     while let Some(&first) = left.iter().next() {
         clusters += 1;
