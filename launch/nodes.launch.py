@@ -8,6 +8,7 @@ The launch ends when all of them have ended, or with exit status 1 when one has 
 import os
 import sys
 
+from ament_index_python import get_resource, has_resource
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
 from launch.substitutions import AnonName
@@ -27,7 +28,15 @@ def split(text):
         package, slash, name = word.partition('/')
         if not (package and slash and name) or '/' in name:
             raise RuntimeError(f'nodes has "{word}"; it must be PACKAGE/EXECUTABLE or PACKAGE/CLASS::OF::A_COMPONENT')
+        if '::' in name and name not in components_of(package):
+            raise RuntimeError(f'the package {package} has no component {name}; it has {", ".join(components_of(package)) or "none"}')
         yield package, name
+
+
+def components_of(package):
+    """The classes of a package's components. launch_ros only logs that a component cannot be loaded."""
+    text, _ = get_resource('rclcpp_components', package) if has_resource('rclcpp_components', package) else ('', None)
+    return [line.partition(';')[0] for line in text.split()]
 
 
 def start(context):

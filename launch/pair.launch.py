@@ -19,13 +19,12 @@ import shlex
 import sys
 
 from ament_index_python.packages import get_package_prefix
-from launch import LaunchDescription
 from launch.actions import ExecuteProcess, RegisterEventHandler
 from launch.event_handlers import OnProcessExit, OnProcessIO
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE,  # noqa: E402
-                         SUBSCRIBE_ARGUMENTS, TOPICS, argument, node_arguments, program, setup)
+from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PAIR, PUBLISH, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE,  # noqa: E402
+                         SUBSCRIBE_ARGUMENTS, TOPICS, argument, described, node_arguments, program)
 
 # Differs from the files for one host: no message is lost, however slow the machine is.
 PAIR_ARGUMENTS = [
@@ -107,6 +106,6 @@ def pair(settings, report):
 
 
 def generate_launch_description():
-    nodes = [nodes for role in ROLES for nodes in node_arguments(f'{role}_')]
+    nodes = [nodes for prefix in PAIR for nodes in node_arguments(prefix)]
     arguments = [*nodes, *PUBLISH_ARGUMENTS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS]
-    return LaunchDescription([TOPICS, *PAIR_ARGUMENTS, *(other for other in arguments if other.name not in LEFT_OUT), setup(pair)])
+    return described(__file__, [TOPICS, *PAIR_ARGUMENTS, *(other for other in arguments if other.name not in LEFT_OUT)], pair)

@@ -10,11 +10,9 @@ If multicast does not reach the other host, set ROS_STATIC_PEERS on both; `peer`
 import os
 import sys
 
-from launch import LaunchDescription
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from rgaps_hosts import (ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, PUBLISH, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, TOPICS, argument,  # noqa: E402
-                         node_arguments, setup)
+                         described, node_arguments)
 
 INPUT = argument('input', '', 'For `rgaps pub`: a PNG, JPEG, PCD, PLY or NPY file, or a folder of them.')
 
@@ -27,5 +25,4 @@ def host(settings, report):
 
 
 def generate_launch_description():
-    return LaunchDescription([*node_arguments(), TOPICS, INPUT, *PUBLISH_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS,
-                              setup(host)])
+    return described(__file__, [*node_arguments(), TOPICS, INPUT, *PUBLISH_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS], host)

@@ -10,9 +10,11 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import time
 from signal import SIGINT
 
+from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, EmitEvent, ExecuteProcess, OpaqueFunction, RegisterEventHandler, TimerAction
 from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown, matches_action
@@ -86,6 +88,12 @@ SUBSCRIBE_ARGUMENTS = [
 ]
 
 
+# Those of all files; one file has only some.
+ALL_ARGUMENTS = [TOPICS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, *QOS_ARGUMENTS, *PUBLISH_ARGUMENTS, *SUBSCRIBE_ARGUMENTS]
+# Prefixes of the arguments of the two hosts of a pair.
+PAIR = (f'{PUBLISH}_', f'{SUBSCRIBE}_')
+
+
 def node_arguments(prefix=''):
     """Arguments that name ROS nodes of a host; `prefix` tells the arguments of two hosts apart."""
     return [
@@ -122,13 +130,15 @@ def check(settings):
             raise RuntimeError(f'{name} is "{text}"; it must be a whole number from {least} on')
     if not words(settings['topics']):
         raise RuntimeError(f'topics is "{settings["topics"]}"; it must name one topic or more, separated by commas')
-    for prefix in ('', 'publish_', 'subscribe_'):
+    for prefix in ('', *PAIR):
         if settings.get(f'{prefix}nodes') and settings.get(f'{prefix}launch_file'):
             raise RuntimeError(f'{prefix}nodes and {prefix}launch_file are both given; a host starts one of them')
         try:
-            shlex.split(settings.get(f'{prefix}launch_file', ''))
+            named = shlex.split(settings.get(f'{prefix}launch_file', ''))
         except ValueError as error:
             raise RuntimeError(f'{prefix}launch_file cannot be read: {error}') from None
+        if named and ('/' in named[0] or re.search(r'\.(py|xml|ya?ml)$', named[0])) and not os.path.isfile(named[0]):
+            raise RuntimeError(f'{prefix}launch_file: there is no file {named[0]}')
 
 
 class Report:
@@ -241,7 +251,7 @@ class Report:
         wanted = self.count * len(counted)
         if self.count and (taken < wanted or mismatched or missing or (lost and not self.may_lose)):
             # The only way to set an exit status: an exception in a handler ends a launch with 1.
-            raise RuntimeError(f'{text}: {wanted} messages were to come whole')
+            raise RuntimeError(f'{text}; {wanted} messages should have arrived intact')
         self.logger.info(text)
 
 
@@ -343,7 +353,7 @@ class Host:
         settings = self.settings
         texts = {'transport': 'transport={}', 'device': 'device={}', 'listen': 'listen={}', 'address': 'data_address={}'}
         given = ['idle_timeout_ms=86400000', *(text.format(settings[name]) for name, text in texts.items() if settings.get(name))]
-        peers = words(settings.get('peer', ''))
+        peers = words(settings.get('peer', '').replace(';', ','))
         given += ['multicast=false'] if peers else []
         # The meaning of an unset discovery range for the nodes of a launch.
         command = [program('rgapsd'), '--ros']
@@ -406,14 +416,27 @@ class Host:
         return ExecuteProcess(cmd=[*self.prefix, *command], name=name, output=output, additional_env=self.environment, **more)
 
 
-def setup(function):
-    """The action that calls `function(settings, report)` for more actions once the arguments are known.
+# What an including launch file sets for the topics of the files that it includes.
+OF_INCLUDING = ('ros_namespace', 'ros_remaps')
 
-    Later events must use the current settings: those of a group that includes a launch file end with the group.
+
+def described(file, arguments, function):
+    """The launch description of a file with these arguments; `function(settings, report)` gives more actions once they are known.
+
+    Later events must use the current settings: those of a group that includes a launch file end with the group. Other settings of an including file are
+    not ours.
     """
+    names = [argument.name for argument in arguments]
+
     def call(context):
-        settings = dict(context.launch_configurations)
+        others = {argument.name for argument in [*ALL_ARGUMENTS, *(nodes for prefix in ('', *PAIR) for nodes in node_arguments(prefix))]} - set(names)
+        # Of the command line, if it starts this file: `ros2 launch` ignores arguments that a file does not have.
+        own = os.path.basename(file)
+        given = {word.partition(':=')[0] for word in sys.argv} if own in map(os.path.basename, sys.argv) else set()
+        for name in sorted(others & given):
+            raise RuntimeError(f'{own} has no argument {name}; it has {", ".join(names)}')
+        settings = {name: value for name, value in context.launch_configurations.items() if name in names or name in OF_INCLUDING}
         check(settings)
         return function(settings, Report(settings))
 
-    return OpaqueFunction(function=call)
+    return LaunchDescription([*arguments, OpaqueFunction(function=call)])

@@ -9,11 +9,9 @@ If multicast does not reach the other host, set ROS_STATIC_PEERS on both; `peer`
 import os
 import sys
 
-from launch import LaunchDescription
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from rgaps_hosts import (ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, QOS_ARGUMENTS, SUBSCRIBE, SUBSCRIBE_ARGUMENTS, TOPICS,  # noqa: E402
-                         node_arguments, setup)
+                         described, node_arguments)
 
 
 def host(settings, report):
@@ -22,4 +20,4 @@ def host(settings, report):
 
 
 def generate_launch_description():
-    return LaunchDescription([*node_arguments(), TOPICS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, setup(host)])
+    return described(__file__, [*node_arguments(), TOPICS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS], host)

@@ -68,7 +68,7 @@ def stand_in():
             return self.arguments[0]
 
     names = {
-        'ament_index_python': [],
+        'ament_index_python': ['get_resource', 'has_resource'],
         'ament_index_python.packages': ['get_package_prefix'],
         'launch': ['LaunchDescription'],
         'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler', 'Shutdown', 'TimerAction'],
@@ -217,7 +217,7 @@ def a_stream_with_mismatched_messages_is_an_exit_status(folder):
     publish.await_text(SERVES, 1)
     launch = Launch(folder, 'subscribe_host.launch.py', f'runtime_dir:={runtime_dir}', f'expect:={expected}', 'count:=3',
                     'history:=keep_all')
-    assert launch.end() == 1 and 'messages 3 mismatched 3 lost 0: 3 messages were to come whole' in launch.text(), launch.text()
+    assert launch.end() == 1 and 'messages 3 mismatched 3 lost 0; 3 messages should have arrived intact' in launch.text(), launch.text()
     assert publish.end(signal.SIGINT) == 0, publish.text()
     assert not list(processes({str(runtime_dir)})), publish.text()
 
@@ -339,11 +339,15 @@ def settings_with_which_nothing_would_run_are_refused_before_anything_runs(folde
     for wrong, why in (('subscribers:=0', 'subscribers is "0"; it must be a whole number from 1 on'),
                        ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it must be a whole number from 0 on'),
                        ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it must name one topic or more'),
-                       ('transport:=banana', '"banana" is not valid'), ("publish_launch_file:=my_robot it's.launch.py", 'publish_launch_file cannot be read')):
+                       ('transport:=banana', '"banana" is not valid'), ('nodes:=a/b', 'pair.launch.py has no argument nodes; it has topics, input'),
+                       ('runtime_dir:=/tmp', 'pair.launch.py has no argument runtime_dir'), ("publish_launch_file:=my_robot it's.launch.py", 'publish_launch_file cannot be read')):
         launch = Launch(folder, 'pair.launch.py', wrong)
         assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()
-    for wrong, why in (((), 'there is nothing to publish'), (('nodes:=a/b', 'launch_file:=c.launch.py'), 'nodes and launch_file are both given')):
-        launch = Launch(folder, 'publish_host.launch.py', *wrong)
+    for file, wrong, why in (('publish', (), 'there is nothing to publish'),
+                             ('publish', ('nodes:=a/b', 'launch_file:=c.launch.py'), 'nodes and launch_file are both given'),
+                             ('publish', ('launch_file:=no/such.launch.py',), 'there is no file no/such.launch.py'),
+                             ('subscribe', ('subscribe_nodes:=a/b',), 'subscribe_host.launch.py has no argument subscribe_nodes')):
+        launch = Launch(folder, f'{file}_host.launch.py', *wrong)
         assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()
 
 

@@ -502,6 +502,9 @@ def nodes_by_name_run_on_two_hosts(world):
                                 'subscribe_nodes:=rgaps_examples/rgaps_examples::Voxel,rgaps_examples/no_such_node'])
     if wrong.wait() == 0 or "executable 'no_such_node' not found" not in wrong.output() or 'not all has ended well' not in last_line(wrong):
         raise Failed(f'a node that does not exist was no failure:\n{wrong.output()[-6000:]}')
+    wrong = world.run('class', ['ros2', 'launch', 'rgaps', 'nodes.launch.py', 'nodes:=rgaps_examples/rgaps_examples::Vexel'])
+    if wrong.wait() == 0 or 'has no component rgaps_examples::Vexel; it has rgaps_examples::' not in wrong.output():
+        raise Failed(f'a component that does not exist was no failure:\n{wrong.output()[-6000:]}')
 
 
 def expect_numbers(run, wanted):

@@ -55,6 +55,9 @@ pub struct Arguments {
     linger: Duration,
 }
 
+/// How late messages may be and still be published at the rate on average.
+const LATENESS_MAX: Duration = Duration::from_millis(100);
+
 #[derive(Serialize)]
 struct Published {
     topic: String,
@@ -118,8 +121,8 @@ fn stream<T: Meta>(
             if interrupt.is_set() {
                 break 'all;
             }
-            // A message that is late makes up for at most one period: no burst follows a stop.
-            due = (due + arguments.period).max(Instant::now());
+            // What is later than this is not made up for: no burst follows a stop.
+            due = (due + arguments.period).max(Instant::now() - LATENESS_MAX);
             if let Some((meta, bytes)) = open(media) {
                 publish(&publisher, meta, bytes, sample)?;
                 newest = Instant::now();

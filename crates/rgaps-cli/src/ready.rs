@@ -13,7 +13,8 @@ use crate::parsers::seconds;
 
 /// How often it checks.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often it checks whether a manager still serves, as long as the manager's process lives.
+/// How often it checks whether a manager whose process it cannot watch still serves. Not often: each check is a connection, and those that a stopped
+/// manager has not taken count.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Arguments of `rgaps ready`.
@@ -35,6 +36,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let at = RuntimePath::of_environment();
     let dir = &at.path;
     loop {
+        let socket = Running::socket();
         let found = Running::find();
         if found.is_none() == arguments.gone {
             match (found, format) {
@@ -54,15 +56,22 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
             }));
         }
         match found.and_then(|running| PidFd::open(running.pid).ok()) {
-            Some(process) => wait_for_end(&process, deadline.min(Instant::now() + LOOK_AGAIN), &interrupt)?,
-            None => interrupt.sleep_until(Instant::now() + LOOK),
+            Some(process) => wait_for_end(&process, socket, deadline, &interrupt)?,
+            None => {
+                interrupt.sleep_until(deadline.min(Instant::now() + if arguments.gone { LOOK_AGAIN } else { LOOK }))
+            }
         }
     }
 }
 
-/// Waits until the process has ended, until `deadline` or an interrupt at most.
-fn wait_for_end(process: &PidFd, deadline: Instant, interrupt: &Interrupt) -> std::io::Result<()> {
-    while !interrupt.is_set() {
+/// Waits until the process has ended or the socket is another one, until `deadline` or an interrupt at most.
+fn wait_for_end(
+    process: &PidFd,
+    socket: Option<(u64, u64)>,
+    deadline: Instant,
+    interrupt: &Interrupt,
+) -> std::io::Result<()> {
+    while !interrupt.is_set() && Running::socket() == socket {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || poll::readable(process, left.min(interrupt.patience()))? {
             return Ok(());

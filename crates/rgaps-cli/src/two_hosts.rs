@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rgaps::device::Choice;
 use rgaps_command::{device, output};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde::Serialize;
 
 use crate::CommandError;
@@ -79,9 +79,12 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let _ = sender.send(());
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
-    // The launch that is being ended has asked its other processes to end, too. If it is killed meanwhile, the input ends.
+    // The launch that is being ended has asked its other processes to end, too. They are of its session; a daemon of ros2cli, or what a user has
+    // started on a host in another terminal, is not. If the launch is killed meanwhile, the input ends.
     let deadline = Instant::now() + LAUNCH_TIMEOUT;
-    let is_used = || dirs.iter().any(|dir| !processes(dir).is_empty());
+    let own = getsid(None).ok();
+    let is_of_launch = |pid: &Pid| getsid(Some(*pid)).ok() == own;
+    let is_used = || dirs.iter().any(|dir| processes(dir).iter().any(is_of_launch));
     while interrupt.is_set() && is_used() && Instant::now() < deadline {
         if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
             break;

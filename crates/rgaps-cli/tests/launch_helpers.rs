@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rgaps_control::local::Connection;
 use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs};
 use serde_json::Value;
 
@@ -105,6 +106,13 @@ fn a_host_is_ready_when_any_manager_answers() {
         command.args(["ready", "--gone", "--timeout", timeout]).stderr(Stdio::null()).status().unwrap().success()
     };
     assert!(!gone("0"));
+    // The connections that a stopped manager has not taken fill its queue, until it takes no more; it is not gone.
+    manager.stop().unwrap();
+    let socket = dir.path().join("rgapsd.sock");
+    let waiting: Vec<_> = std::iter::from_fn(|| Connection::connect(&socket).ok()).collect();
+    assert!(!waiting.is_empty() && !gone("0"));
+    manager.go_on().unwrap();
+    drop(waiting);
     manager.terminate().unwrap();
     assert!(gone("60"));
 }

@@ -451,9 +451,10 @@ fn is_locator(text: &str) -> bool {
     let Some((host, port)) = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')) else {
         return false;
     };
-    let whole = !host.is_empty() && !host.contains(char::is_whitespace);
-    let bracketed = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
-    whole && bracketed && port.parse::<u16>().is_ok()
+    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let (name, marks) = inside.map_or((host, ".-_"), |address| (address, ".-_:%"));
+    let is_whole = !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || marks.contains(letter));
+    is_whole && port.parse::<u16>().is_ok()
 }
 
 fn defaults() -> toml::Table {

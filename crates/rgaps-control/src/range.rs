@@ -140,11 +140,7 @@ impl RosVariables {
         let range = if variable("ROS_LOCALHOST_ONLY").as_deref() == Some("1") {
             let distro = variable("ROS_DISTRO");
             let is_ignored = distro.as_deref().is_some_and(|distro| !LOCALHOST_ONLY_DISTROS.contains(&distro));
-            let note = if is_ignored {
-                ", which ROS 2 nodes of this distro ignore: unset it to reach other hosts"
-            } else {
-                ""
-            };
+            let note = if is_ignored { " (ROS 2 nodes of this distro ignore it)" } else { "" };
             Some((RosRange::LocalhostOnly, format!("ROS_LOCALHOST_ONLY=1{note}")))
         } else {
             variable(RANGE).map(|value| match value.as_str() {
@@ -172,10 +168,9 @@ const LOCALHOST_ONLY_DISTROS: [&str; 3] = ["humble", "iron", "jazzy"];
 
 /// The locator of a peer of ROS_STATIC_PEERS, an address or a name. 7447 is zenoh's default port.
 fn static_peer(peer: &str) -> String {
-    match peer.parse::<Ipv6Addr>() {
-        Ok(address) => format!("tcp/[{address}]:7447"),
-        Err(_) => format!("tcp/{peer}:7447"),
-    }
+    // An address of IPv6, perhaps with its zone.
+    let is_ipv6 = peer.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    if is_ipv6 { format!("tcp/[{peer}]:7447") } else { format!("tcp/{peer}:7447") }
 }
 
 /// Where sessions of rmw_zenoh_cpp look for their machine's router by default.
@@ -314,7 +309,7 @@ fn opener(
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Whether a locator, tcp/HOST:PORT, has a loopback address.
@@ -404,11 +399,16 @@ mod tests {
         }
         let (config, _) = settled(&[("peers", "tcp/1.2.3.4:1")], &[STATIC], Unset::Local).unwrap();
         assert_eq!(config.peers, ["tcp/1.2.3.4:1"]);
-        let near = ("ROS_STATIC_PEERS", "127.0.0.1; ::1");
+        let zone = ("ROS_STATIC_PEERS", "fe80::1%lo");
+        assert_eq!(settled(&[], &[zone], Unset::Local).unwrap().0.peers, ["tcp/[fe80::1%lo]:7447"]);
+        let near = ("ROS_STATIC_PEERS", "127.0.0.1; ::1; ::ffff:127.0.0.1");
         let (config, _) = settled(&[], &[LOCALHOST, near], Unset::Local).unwrap();
         assert_eq!(
             (config.range(), config.peers),
-            (Range::Loopback, vec!["tcp/127.0.0.1:7447".to_owned(), "tcp/[::1]:7447".to_owned()])
+            (
+                Range::Loopback,
+                ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"].map(|host| format!("tcp/{host}:7447")).into()
+            )
         );
     }
 

@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
-use crate::local::Connection;
+use crate::local::{Connection, LocalError};
 use crate::range::Range;
 use crate::runtime::{CONFIG_FILE, NETWORK_FILE, SOCKET_FILE};
 use crate::runtime_path::RuntimePath;
@@ -18,7 +19,7 @@ use crate::text::plain;
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its process id; 0 if it is not visible from here, outside of this container.
+    /// Its process id; 0 if it is not visible from here: outside of this container, or while the process takes no connections.
     pub pid: u32,
     /// Its configuration; `None` if it cannot be read.
     pub config: Option<Config>,
@@ -49,7 +50,7 @@ impl fmt::Display for Difference {
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
-            0 => f.write_str("a process outside of this container"),
+            0 => f.write_str("a process outside of this container, or one that takes no connections"),
             pid => write!(f, "process {pid}"),
         }
     }
@@ -63,8 +64,18 @@ impl Running {
 
     fn find_in(dir: &Path) -> Option<Self> {
         // Ask the kernel which process listens: a file may be of a manager that was killed.
-        let connection = Connection::connect(&dir.join(SOCKET_FILE)).ok()??;
-        Some(Self::new(dir, connection.peer().ok()?.pid))
+        match Connection::connect(&dir.join(SOCKET_FILE)) {
+            Ok(connection) => Some(Self::new(dir, connection?.peer().ok()?.pid)),
+            // It lives, and takes no connections: it is stopped, or slow.
+            Err(LocalError::Stuck) => Some(Self::new(dir, 0)),
+            Err(_) => None,
+        }
+    }
+
+    /// The socket of this process's runtime directory, as device and inode number: it is another one once another manager serves.
+    pub fn socket() -> Option<(u64, u64)> {
+        let found = fs::metadata(RuntimePath::of_environment().path.join(SOCKET_FILE)).ok()?;
+        Some((found.dev(), found.ino()))
     }
 
     /// The manager with process id `pid`, which is known to serve a directory.

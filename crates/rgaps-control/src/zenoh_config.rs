@@ -105,8 +105,16 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
         set("scouting/gossip/autoconnect", NOBODY.to_owned())?;
         set("scouting/gossip/target", NOBODY.to_owned())?;
         set("connect/endpoints", list(&config.peers))?;
-        let listen = if config.listen.is_empty() { "tcp/127.0.0.1:0" } else { &config.listen };
-        set("listen/endpoints", list(&[listen.to_owned()]))?;
+        let listen = match (config.listen.as_str(), config.peers.is_empty()) {
+            ("", true) => vec!["tcp/127.0.0.1:0".to_owned()],
+            // As below: managers of one machine that name it as their peer need no `listen`.
+            ("", false) => ["127.0.0.1:0".to_owned(), format!("127.0.0.1:{PORT}"), format!("[::1]:{PORT}")]
+                .map(|address| format!("tcp/{address}"))
+                .into(),
+            (given, _) => vec![given.to_owned()],
+        };
+        set("listen/exit_on_failure", (listen.len() == 1).to_string())?;
+        set("listen/endpoints", list(&listen))?;
         return Ok(Some(zenoh));
     }
     if !(config.peers.is_empty() && config.routers.is_empty()) {

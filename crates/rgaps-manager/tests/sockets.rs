@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rgaps_control::running::Running;
 use rgaps_testing::{Host, Hosts, HostsError, RuntimeDir, Watchdog, manager, skipped};
 
 /// A row of the table: its first cell, flags of `rgapsd`, variables.
@@ -31,6 +32,11 @@ const CASES: &[Case] = &[
     ("`peers = [\"tcp/10.77.0.2:7447\"]`", &[], &[("RGAPS_PEERS", "tcp/10.77.0.2:7447")]),
     ("`listen = \"tcp/10.77.0.1:7447\"`", &[], &[("RGAPS_LISTEN", "tcp/10.77.0.1:7447")]),
     ("`ROS_STATIC_PEERS=10.77.0.2`", &[], &[("ROS_STATIC_PEERS", "10.77.0.2")]),
+    (
+        "`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST` `ROS_STATIC_PEERS=127.0.0.1`",
+        &[],
+        &[(RANGE, "LOCALHOST"), ("ROS_STATIC_PEERS", "127.0.0.1")],
+    ),
     (
         "`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST` `ROS_STATIC_PEERS=10.77.0.2`",
         &[],
@@ -76,6 +82,33 @@ fn a_manager_listens_where_its_settings_say_and_nowhere_else() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains(&format!("\n{table}\n")), "docs/configuration.md should have this instead:\n{table}\n");
+}
+
+#[test]
+fn managers_of_one_machine_find_each_other_by_loopback_peers_of_ros() {
+    let _watchdog = Watchdog::new(Duration::from_secs(300));
+    let hosts = match Hosts::new(1) {
+        Ok(hosts) => hosts,
+        Err(HostsError::Unavailable(why)) => return skipped(why),
+        Err(error) => panic!("{error}"),
+    };
+    for peers in ["127.0.0.1", "::1"] {
+        let started = [RuntimeDir::new("near").unwrap(), RuntimeDir::new("near").unwrap()].map(|dir| {
+            let mut command = hosts[0].command(env!("CARGO_BIN_EXE_rgapsd"));
+            forget_settings(&mut command);
+            command.envs([("RGAPS_CONFIG", "/dev/null"), ("RGAPS_DEVICE", "host"), (RANGE, "LOCALHOST")]);
+            command.env("ROS_STATIC_PEERS", peers);
+            (manager::start(&dir, command).unwrap(), dir)
+        });
+        for (_, dir) in &started {
+            let sees = || Running::new(dir.path(), 0).network.map_or(0, |network| network.hosts);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while sees() != 1 {
+                assert!(Instant::now() < deadline, "by {peers} it sees {} hosts", sees());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
 }
 
 /// Starts a manager on the host with these settings only, and asks the kernel for its sockets.
