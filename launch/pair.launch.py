@@ -74,8 +74,8 @@ def pair(settings, report):
     for name in ('transport', 'device'):
         command += [f'--{name}', settings[name]] if settings[name] else []
     command += ['--loopback'] if settings['loopback'] == 'true' else []
-    # It waits for the processes of the hosts to end.
-    two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'}, sigterm_timeout='40')
+    # It waits for the processes of the hosts to end, also after SIGTERM.
+    two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'}, sigkill_timeout='40')
     text = bytearray()
 
     def start(event):

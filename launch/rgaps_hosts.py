@@ -137,7 +137,7 @@ def check(settings):
             named = shlex.split(settings.get(f'{prefix}launch_file', ''))
         except ValueError as error:
             raise RuntimeError(f'{prefix}launch_file cannot be read: {error}') from None
-        if named and ('/' in named[0] or re.search(r'\.(py|xml|ya?ml)$', named[0])) and not os.path.isfile(named[0]):
+        if named and not named[0].startswith('-') and ('/' in named[0] or re.search(r'\.(py|xml|ya?ml)$', named[0])) and not os.path.isfile(named[0]):
             raise RuntimeError(f'{prefix}launch_file: there is no file {named[0]}')
 
 
@@ -332,7 +332,7 @@ class Host:
             self.report.logger.warning('a manager serves this host already; it runs with its own settings, and arguments of this launch that configure a '
                                        'manager (peer, listen, address, transport, device, settings) have no effect until it ends')
             # Who has forbidden clients to start managers starts them otherwise.
-            follow = [] if os.environ.get('RGAPS_AUTOSTART') == '0' else follow_other()
+            follow = [] if os.environ.get('RGAPS_AUTOSTART', '').lower() in ('0', 'false', 'no', 'off') else follow_other()
             return [*follow, *(action for client in clients() for action in client)]
 
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
@@ -420,6 +420,12 @@ class Host:
 OF_INCLUDING = ('ros_namespace', 'ros_remaps')
 
 
+def is_started(file):
+    """Whether the command line names this file, which no other file includes then."""
+    named = [word for before, word in zip(sys.argv, sys.argv[1:]) if before == 'rgaps' or os.path.isfile(word) and os.path.samefile(word, file)]
+    return os.path.basename(file) in map(os.path.basename, named)
+
+
 def described(file, arguments, function):
     """The launch description of a file with these arguments; `function(settings, report)` gives more actions once they are known.
 
@@ -430,9 +436,9 @@ def described(file, arguments, function):
 
     def call(context):
         others = {argument.name for argument in [*ALL_ARGUMENTS, *(nodes for prefix in ('', *PAIR) for nodes in node_arguments(prefix))]} - set(names)
-        # Of the command line, if it starts this file: `ros2 launch` ignores arguments that a file does not have.
+        # `ros2 launch` ignores arguments that a file does not have.
         own = os.path.basename(file)
-        given = {word.partition(':=')[0] for word in sys.argv} if own in map(os.path.basename, sys.argv) else set()
+        given = {word.partition(':=')[0] for word in sys.argv} if is_started(file) else set()
         for name in sorted(others & given):
             raise RuntimeError(f'{own} has no argument {name}; it has {", ".join(names)}')
         settings = {name: value for name, value in context.launch_configurations.items() if name in names or name in OF_INCLUDING}

@@ -198,9 +198,10 @@ class World:
     def host(self, namespace=None, settings=(), environment=None):
         return Host(self, namespace, settings, environment)
 
-    def pair_of_namespaces(self, multicast=True):
-        """Two connected network namespaces, with or without a route for multicast, as the process ids that hold them."""
-        holders = [self.run(f'namespace-{place}', ['unshare', '-n', 'sleep', 'infinity']) for place in (1, 2)]
+    def pair_of_namespaces(self, is_routed=False):
+        """Two network namespaces on one cable, or on two cables with a router between them, which forwards no multicast; as the process ids that hold
+        them."""
+        holders = [self.run(f'namespace-{place}', ['unshare', '-n', 'sleep', 'infinity']) for place in range(1, 4 if is_routed else 3)]
         end = time.monotonic() + SECONDS_MAX
         own = os.readlink('/proc/self/ns/net')
         for holder in holders:
@@ -208,13 +209,25 @@ class World:
                 if time.monotonic() > end:
                     raise Failed('no network namespace')
                 time.sleep(0.02)
-        ids = [holder.process.pid for holder in holders]
-        ip('link', 'add', 'cable1', 'netns', str(ids[0]), 'type', 'veth', 'peer', 'name', 'cable2', 'netns', str(ids[1]))
+        ids, router = [holder.process.pid for holder in holders[:2]], [holder.process.pid for holder in holders[2:]]
+
+        def inside(holder, *commands):
+            for command in commands:
+                subprocess.run(['nsenter', '-t', str(holder), '-n', *command.split()], check=True, capture_output=True)
+
+        if router:
+            inside(router[0], 'sysctl -w net.ipv4.ip_forward=1')
+        else:
+            ip('link', 'add', 'cable1', 'netns', str(ids[0]), 'type', 'veth', 'peer', 'name', 'cable2', 'netns', str(ids[1]))
         for place, holder in enumerate(ids, 1):
-            inside = ['nsenter', '-t', str(holder), '-n']
-            route = [f'route add 224.0.0.0/4 dev cable{place}'] if multicast else []
-            for command in (f'addr add 10.77.0.{place}/24 dev cable{place}', 'link set lo up', f'link set cable{place} up', *route):
-                subprocess.run([*inside, 'ip', *command.split()], check=True, capture_output=True)
+            cable, own, far = f'cable{place}', f'10.77.0.{place}', f'10.77.0.{place + 10}'
+            if router:
+                ip('link', 'add', cable, 'netns', str(holder), 'type', 'veth', 'peer', 'name', cable, 'netns', str(router[0]))
+                inside(router[0], f'ip addr add {far} peer {own} dev {cable}', f'ip link set {cable} up')
+                inside(holder, f'ip addr add {own} peer {far} dev {cable}', f'ip link set {cable} up', f'ip route add default via {far}')
+            else:
+                inside(holder, f'ip addr add {own}/24 dev {cable}', f'ip link set {cable} up', f'ip route add 224.0.0.0/4 dev {cable}')
+            inside(holder, 'ip link set lo up')
         for place, holder in enumerate(ids, 1):
             self.start_router(holder, f'10.77.0.{3 - place}')
         return ids

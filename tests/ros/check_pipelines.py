@@ -407,7 +407,7 @@ class Apart:
     """The two parts of a pipeline, launched apart on two hosts in network namespaces."""
 
     def __init__(self, world, pipeline, *arguments, publish=(), environment=None, static_peers=False):
-        self.namespaces = world.pair_of_namespaces(multicast=not static_peers)
+        self.namespaces = world.pair_of_namespaces(is_routed=static_peers)
         more = {'publish': publish, 'subscribe': ()}
         self.runs = {}
         for part, namespace, peer in zip(more, self.namespaces, ('10.77.0.2', '10.77.0.1')):
@@ -442,6 +442,7 @@ def two_hosts_launched_apart_find_each_other_by_peer(world):
 
 
 def two_hosts_without_multicast_find_each_other_by_static_peers_of_ros(world):
+    """A router between them forwards no multicast."""
     if os.geteuid() != 0:
         return 'network namespaces need root'
     if os.environ.get('ROS_DISTRO') == 'humble' or world.rmw == 'rmw_zenoh_cpp':

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rgaps::device::Choice;
 use rgaps_command::{device, output};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, getsid, kill_process};
+use rustix::process::{Pid, Signal, getppid, kill_process};
 use serde::Serialize;
 
 use crate::CommandError;
@@ -64,6 +64,7 @@ struct Host {
 /// Runs `rgaps two-hosts`.
 pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
+    let launch = getppid();
     remove_left_behind(&std::env::temp_dir());
     device::opened(arguments.device)?;
     let demo = DemoHosts::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
@@ -79,14 +80,12 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let _ = sender.send(());
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
-    // The launch that is being ended has asked its other processes to end, too. They are of its session; a daemon of ros2cli, or what a user has
-    // started on a host in another terminal, is not. If the launch is killed meanwhile, the input ends.
+    // The launch that is being ended has asked its other processes to end, too. A daemon of ros2cli, or what a user
+    // has started on a host, is none of these. If the launch is killed meanwhile, the input ends.
     let deadline = Instant::now() + LAUNCH_TIMEOUT;
-    let own = getsid(None).ok();
-    let is_of_launch = |pid: &Pid| getsid(Some(*pid)).ok() == own;
-    let is_used = || dirs.iter().any(|dir| processes(dir).iter().any(is_of_launch));
+    let is_used = || dirs.iter().any(|dir| processes(dir).iter().any(|pid| is_of_launch(*pid, launch)));
     while interrupt.is_set() && is_used() && Instant::now() < deadline {
-        if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(interrupt.patience()) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
@@ -129,6 +128,19 @@ fn processes(dir: &Path) -> Vec<Pid> {
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
     });
     with_variable.filter(|pid| u32::try_from(*pid).is_ok_and(|pid| pid != own)).filter_map(Pid::from_raw).collect()
+}
+
+/// Whether a process descends from the launch.
+fn is_of_launch(mut pid: Pid, launch: Option<Pid>) -> bool {
+    while Some(pid) != launch {
+        let parent = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok().and_then(|stat| {
+            // Its name, in parentheses, may hold anything.
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok().and_then(Pid::from_raw)
+        });
+        let Some(parent) = parent else { return false };
+        pid = parent;
+    }
+    true
 }
 
 /// Takes the lock of a host's directory. The file gets its name only once it is locked, so that no other process finds it unlocked.

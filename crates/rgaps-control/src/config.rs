@@ -82,6 +82,9 @@ pub struct Config {
     /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open, and with
     /// `peers`, but no `routers`, it also listens on port 7447, if that is free.
     pub listen: String,
+    /// Whether `peers` are those of ROS_STATIC_PEERS, which name every host, this one too.
+    #[serde(skip)]
+    pub(crate) is_static_peer: bool,
     /// Whether hosts of the LAN find each other by multicast, if the network is open and there are no `routers`.
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
@@ -133,6 +136,7 @@ impl Default for Config {
             peers: Vec::new(),
             routers: Vec::new(),
             listen: String::new(),
+            is_static_peer: false,
             multicast: true,
             data_address: Vec::new(),
             data_networks: Vec::new(),
@@ -452,8 +456,12 @@ fn is_locator(text: &str) -> bool {
         return false;
     };
     let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let (name, marks) = inside.map_or((host, ".-_"), |address| (address, ".-_:%"));
-    let is_whole = !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || marks.contains(letter));
+    let (name, marks) = inside.map_or((host, ".-_"), |address| (address, ".:"));
+    // Of the zones of IPv6 addresses, zenoh resolves numbers only.
+    let (name, zone) = name.split_once('%').filter(|_| inside.is_some()).unwrap_or((name, ""));
+    let is_whole = zone.chars().all(|letter| letter.is_ascii_digit())
+        && !name.is_empty()
+        && name.chars().all(|letter| letter.is_alphanumeric() || marks.contains(letter));
     is_whole && port.parse::<u16>().is_ok()
 }
 

@@ -215,6 +215,7 @@ pub(crate) fn settle(
     let mut unused = Vec::new();
     if !static_peers.is_empty() && takes_static_peers {
         config.peers = static_peers.to_vec();
+        config.is_static_peer = true;
         origins.insert("peers".to_owned(), "ROS_STATIC_PEERS".to_owned());
     } else if !static_peers.is_empty() {
         unused.push("ROS_STATIC_PEERS".to_owned());
@@ -399,8 +400,8 @@ mod tests {
         }
         let (config, _) = settled(&[("peers", "tcp/1.2.3.4:1")], &[STATIC], Unset::Local).unwrap();
         assert_eq!(config.peers, ["tcp/1.2.3.4:1"]);
-        let zone = ("ROS_STATIC_PEERS", "fe80::1%lo");
-        assert_eq!(settled(&[], &[zone], Unset::Local).unwrap().0.peers, ["tcp/[fe80::1%lo]:7447"]);
+        let zone = ("ROS_STATIC_PEERS", "fe80::1%2");
+        assert_eq!(settled(&[], &[zone], Unset::Local).unwrap().0.peers, ["tcp/[fe80::1%2]:7447"]);
         let near = ("ROS_STATIC_PEERS", "127.0.0.1; ::1; ::ffff:127.0.0.1");
         let (config, _) = settled(&[], &[LOCALHOST, near], Unset::Local).unwrap();
         assert_eq!(

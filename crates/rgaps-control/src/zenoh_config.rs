@@ -105,10 +105,10 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
         set("scouting/gossip/autoconnect", NOBODY.to_owned())?;
         set("scouting/gossip/target", NOBODY.to_owned())?;
         set("connect/endpoints", list(&config.peers))?;
-        let listen = match (config.listen.as_str(), config.peers.is_empty()) {
-            ("", true) => vec!["tcp/127.0.0.1:0".to_owned()],
-            // As below: managers of one machine that name it as their peer need no `listen`.
-            ("", false) => ["127.0.0.1:0".to_owned(), format!("127.0.0.1:{PORT}"), format!("[::1]:{PORT}")]
+        let listen = match (config.listen.as_str(), config.is_static_peer) {
+            ("", false) => vec!["tcp/127.0.0.1:0".to_owned()],
+            // As below: managers of one machine that all name it need no `listen`.
+            ("", true) => ["127.0.0.1:0".to_owned(), format!("127.0.0.1:{PORT}"), format!("[::1]:{PORT}")]
                 .map(|address| format!("tcp/{address}"))
                 .into(),
             (given, _) => vec![given.to_owned()],

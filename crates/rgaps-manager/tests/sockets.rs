@@ -30,6 +30,7 @@ const CASES: &[Case] = &[
     ("`ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET`", &[], &[(RANGE, "SUBNET")]),
     ("nothing, and a ROS 2 node starts it", &["--ros"], &[]),
     ("`peers = [\"tcp/10.77.0.2:7447\"]`", &[], &[("RGAPS_PEERS", "tcp/10.77.0.2:7447")]),
+    ("`peers = [\"tcp/127.0.0.1:7447\"]`", &[], &[("RGAPS_PEERS", "tcp/127.0.0.1:7447")]),
     ("`listen = \"tcp/10.77.0.1:7447\"`", &[], &[("RGAPS_LISTEN", "tcp/10.77.0.1:7447")]),
     ("`ROS_STATIC_PEERS=10.77.0.2`", &[], &[("ROS_STATIC_PEERS", "10.77.0.2")]),
     (
