@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, is_bytes};
+use crate::locator::is_locator;
 use crate::range::{Decision, Range, RosVariables, Unset, settle};
 use crate::reach::Network;
 use crate::size;
@@ -84,7 +85,7 @@ pub struct Config {
     pub listen: String,
     /// Whether `peers` are those of ROS_STATIC_PEERS, which name every host, this one too.
     #[serde(skip)]
-    pub(crate) is_static_peer: bool,
+    pub is_static_peer: bool,
     /// Whether hosts of the LAN find each other by multicast, if the network is open and there are no `routers`.
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
@@ -447,22 +448,6 @@ fn gid_of(group: &str, file: &str) -> Option<u32> {
 fn is_uuid(text: &str) -> bool {
     let digits = text.strip_prefix("GPU-").map(|digits| digits.replace('-', ""));
     digits.is_some_and(|digits| digits.len() == 32 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
-}
-
-/// Whether this is a zenoh locator of the one built-in transport: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
-fn is_locator(text: &str) -> bool {
-    let bare = text.split(['?', '#']).next().unwrap_or_default();
-    let Some((host, port)) = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')) else {
-        return false;
-    };
-    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let (name, marks) = inside.map_or((host, ".-_"), |address| (address, ".:"));
-    // Of the zones of IPv6 addresses, zenoh resolves numbers only.
-    let (name, zone) = name.split_once('%').filter(|_| inside.is_some()).unwrap_or((name, ""));
-    let is_whole = zone.chars().all(|letter| letter.is_ascii_digit())
-        && !name.is_empty()
-        && name.chars().all(|letter| letter.is_alphanumeric() || marks.contains(letter));
-    is_whole && port.parse::<u16>().is_ok()
 }
 
 fn defaults() -> toml::Table {

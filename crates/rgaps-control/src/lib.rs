@@ -29,6 +29,7 @@ mod host_identity;
 pub mod interfaces;
 pub mod limits;
 pub mod local;
+mod locator;
 mod log_rate_limit;
 pub mod names;
 #[cfg(feature = "network")]

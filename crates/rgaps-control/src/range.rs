@@ -14,10 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use crate::config::{Config, ConfigError};
+use crate::locator::{is_loopback, locator_is_loopback, static_peer};
 
 /// How far a host's network reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,13 +167,6 @@ impl RosVariables {
 /// The distros whose rcl reads ROS_LOCALHOST_ONLY: rcl 9.4.1 (2024-07) removed it.
 const LOCALHOST_ONLY_DISTROS: [&str; 3] = ["humble", "iron", "jazzy"];
 
-/// The locator of a peer of ROS_STATIC_PEERS, an address or a name. 7447 is zenoh's default port.
-fn static_peer(peer: &str) -> String {
-    // An address of IPv6, perhaps with its zone.
-    let is_ipv6 = peer.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
-    if is_ipv6 { format!("tcp/[{peer}]:7447") } else { format!("tcp/{peer}:7447") }
-}
-
 /// Where sessions of rmw_zenoh_cpp look for their machine's router by default.
 const ROS_ROUTER: &str = "tcp/localhost:7447";
 
@@ -307,17 +301,6 @@ fn opener(
     let origin = origins.get(key).map(|origin| format!(" ({origin})")).unwrap_or_default();
     let text = format!("{key} = {}{origin}", values.join(", "));
     (!values.is_empty()).then(|| Opener { text, is_loopback: values.iter().all(|value| is_loopback(value)) })
-}
-
-fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
-/// Whether a locator, tcp/HOST:PORT, has a loopback address.
-fn locator_is_loopback(locator: &str) -> bool {
-    let bare = locator.split(['?', '#']).next().unwrap_or_default();
-    let host = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
-    host.is_some_and(|host| is_loopback(host.trim_start_matches('[').trim_end_matches(']')))
 }
 
 #[cfg(test)]
