@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `names`, `qos` | what a topic is; which publishers and subscribers are compatible |
 //! | `config`, `limits`, `size` | keys of the configuration, budgets, numbers of bytes |
-//! | `range`, `zenoh_config` | how far the network reaches, and zenoh's configuration |
+//! | `range`, `locator`, `zenoh_config` | how far the network reaches, addresses of other managers, and zenoh's configuration |
 //! | `runtime_path`, `runtime`, `host_identity` | which runtime directory is used, the files in it, and which host that is |
 //! | `local` | the protocol between a client and its manager |
 //! | `client_lock`, `spawn`, `running` | which clients live; how a client starts a manager; which manager runs |
