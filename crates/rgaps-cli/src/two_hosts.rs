@@ -80,8 +80,8 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
         let _ = sender.send(());
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
-    // The launch that is being ended has asked its other processes to end, too. A daemon of ros2cli, or what a user
-    // has started on a host, is none of these. If the launch is killed meanwhile, the input ends.
+    // The launch that is being ended has asked its other processes to end, too. A daemon of ros2cli, or what a user has started on a host, is none of
+    // these. If the launch is killed meanwhile, the input ends.
     let deadline = Instant::now() + LAUNCH_TIMEOUT;
     let is_used = || dirs.iter().any(|dir| processes(dir).iter().any(|pid| is_of_launch(*pid, launch)));
     while interrupt.is_set() && is_used() && Instant::now() < deadline {

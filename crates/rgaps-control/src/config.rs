@@ -83,9 +83,6 @@ pub struct Config {
     /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open, and with
     /// `peers`, but no `routers`, it also listens on port 7447, if that is free.
     pub listen: String,
-    /// Whether `peers` are those of ROS_STATIC_PEERS, which name every host, this one too.
-    #[serde(skip)]
-    pub is_static_peer: bool,
     /// Whether hosts of the LAN find each other by multicast, if the network is open and there are no `routers`.
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
@@ -111,6 +108,9 @@ pub struct Config {
     #[serde(flatten)]
     /// Budgets. Each is a key of its own in the file.
     pub limits: Limits,
+    /// No key: whether `peers` are those of ROS_STATIC_PEERS, which name every host, this one too.
+    #[serde(skip)]
+    pub is_static_peer: bool,
 }
 
 impl Default for Config {
@@ -581,6 +581,7 @@ pub fn fuzz_config(data: &[u8]) -> bool {
         let Ok(config) = take(file, &keys_of(variables()), &ros) else { continue };
         is_accepted = true;
         assert!(config.check().is_ok(), "{config:?}");
+        let config = Config { is_static_peer: false, ..config };
         let noted = toml::to_string(&config).unwrap_or_default();
         let again = take(&noted, &BTreeMap::new(), &RosVariables::default());
         assert!(again.as_ref().is_ok_and(|again| *again == config), "{config:?} is noted as {again:?}");
