@@ -90,9 +90,7 @@ fn a_subscriber_in_a_container_reads_in_place_what_is_published_outside() {
     let _publisher = world.publish(0, "pub", &arguments);
     let received = inside.summary(&world);
     assert!(
-        inside
-            .errors()
-            .contains("a process outside of this container, or one that takes no connections, serves /run/robot/rgaps"),
+        inside.errors().contains("a process that cannot be seen from here serves /run/robot/rgaps"),
         "{}",
         inside.errors()
     );

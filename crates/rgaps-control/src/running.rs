@@ -50,7 +50,7 @@ impl fmt::Display for Difference {
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
-            0 => f.write_str("a process outside of this container, or one that takes no connections,"),
+            0 => f.write_str("a process that cannot be seen from here"),
             pid => write!(f, "process {pid}"),
         }
     }
